@@ -1,0 +1,129 @@
+"""One frozen picture of a job: all that the rules may look at.
+
+Built by ``fleet`` from reports and Slurm's own word; rules are pure functions of it. Durations are seconds up
+to ``now``, with suspended time already taken out and the time since receipt already added. ``None`` is
+unknown: no rule may take it for zero or for idle.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What holds for a run after its own options and the site's settings for its partition are put together."""
+
+    after: float = 1800.0
+    """Patience in seconds."""
+    action: str = "alert"
+    """alert, restart."""
+    asked: bool = False
+    """The run gave an option that asks for the watch."""
+    mode: str = "observe"
+    """observe, act."""
+    max_restarts: int = 10
+    stop_signal: str = "TERM"
+    stop_grace: int | None = None
+    """Seconds; None: Slurm's KillWait."""
+    progress_metric: str | None = None
+    never_began: str = "alert"
+    """alert, list: whether a run whose GPUs were never busy is alerted and annotated, or only listed."""
+
+
+class ProcessView(msgspec.Struct, frozen=True):
+    """A worker process; fields as in protocol ``Process``."""
+
+    pid: int
+    local: int
+    rank: str
+    comm: str
+    state: str
+    state_s: float | None
+    exit_status: int | None
+    pulse: float | None
+    pulse_base: float | None
+    pulse_gone_s: float | None
+    traced: bool
+    tied: bool
+    """It is part of the gang: it shares (or shared) a connection with another worker process of the step."""
+
+
+class GpuView(msgspec.Struct, frozen=True):
+    index: int
+    busy: float | None
+    idle_s: float | None
+    ever_busy: bool
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    """A task. ``state``: running, exited, gone, stale (its node has missed three reports)."""
+
+    name: str
+    rank: int
+    node: str
+    pid: int
+    state: str
+    exit_status: int | None
+    exit_s: float | None
+    output_s: float | None
+    """The younger of its own files' and of its step's shared file's age."""
+    writing_s: float | None
+    cpu_idle_s: float | None
+    began_s: float
+    processes: tuple[ProcessView, ...]
+    gpus: tuple[GpuView, ...]
+    unknown: tuple[tuple[str, str], ...]
+    """(source, reason)"""
+
+
+class StepView(msgspec.Struct, frozen=True):
+    step: str
+    name: str
+    """``123`` where it is the job's only step, else ``123.1``: what is named where no rank stands out."""
+    nodes: int
+    tasks: int
+    nodelist: str
+    policy: Policy
+    watched: bool
+    watch_reason: str
+    """Why it is, or is not, watched: a sentence."""
+    ended: bool
+    complete: bool
+    """Every task of the roster has been heard of."""
+    output_s: float | None
+    """Age of the youngest output of any of its workers."""
+    output_gap_s: float | None
+    log: str
+    workers: tuple[WorkerView, ...]
+
+
+class JobView(msgspec.Struct, frozen=True):
+    job: int
+    run: str
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    """Slurm's state, or "" while it is not known."""
+    restarts: int
+    nodes: int
+    nodelist: str
+    gpus: int
+    """GPUs allocated on all nodes that have reported."""
+    batch: bool | None
+    """Slurm's BatchFlag; None while not known."""
+    suspended: bool
+    """Slurm says so, or every process on every node of the job is stopped."""
+    silent_nodes: tuple[str, ...]
+    """Nodes that have missed three reports."""
+    policy: Policy
+    steps: tuple[StepView, ...]
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A job at one moment. ``now`` is Unix time, for sentences only."""
+
+    now: float
+    cluster: str
+    job: JobView

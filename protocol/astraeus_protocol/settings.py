@@ -1,0 +1,171 @@
+"""Every option of sbatch, srun and salloc: its range, its default, its words. The one place.
+
+The C plugin's table is kept in step with this one by ``tests/unit/test_options_table.py``; the README and
+the man page are made from it. An option travels as ``SPANK_ASTRAEUS_<ENV>`` in Prolog's environment and as
+``<key>=<value>`` in the job file and in a step's first line, always in canonical form: times in seconds,
+flags as ``1``, free text percent-encoded (so that a value never breaks a line).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+import msgspec
+
+from .durations import parse_seconds
+
+STALL_AFTER_MIN, STALL_AFTER_MAX, STALL_AFTER_DEFAULT = 30, 604_800, 1_800
+GRACE_MIN, GRACE_MAX = 1, 3_600
+TEXT_MAX = 200
+"""Bytes that a free-text value may take once encoded: a step's first line stays under 512 bytes."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option as a user types it.
+
+    ``kind``: ``time`` (seconds between ``low`` and ``high``), ``flag``, ``choice``, ``metric`` (a Prometheus
+    name), ``number``, ``ratio``, ``port``, ``count``, ``path``, ``regex``, ``signal``.
+    """
+
+    name: str
+    kind: str
+    argument: str
+    help: str
+    low: float = 0
+    high: float = 0
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    asks: bool = False
+    """Whether giving it asks for the watch (who is watched: docs/rules.md)."""
+
+    @property
+    def key(self) -> str:
+        """Key in the job file and in Settings: the name with underscores."""
+        return self.name.replace("-", "_")
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("stall-after", "time", "TIME", "call the job stalled after TIME without progress (30s to 7d)",
+           STALL_AFTER_MIN, STALL_AFTER_MAX, "30m", asks=True),
+    Option("restart-stalled", "flag", "", "restart the job when it is stalled (as --stall-action=restart)",
+           asks=True),
+    Option("stall-action", "choice", "alert|restart", "what to do when the job is stalled",
+           default="alert", choices=("alert", "restart"), asks=True),
+    Option("no-stall-watch", "flag", "", "do not watch this job"),
+    Option("progress-metric", "metric", "NAME", "this metric of the job alone tells its progress", asks=True),
+    Option("progress-end", "number", "VALUE", "the progress metric's last value: at it the job is finished"),
+    Option("straggler-metric", "metric", "NAME", "a metric that holds each rank's time per iteration"),
+    Option("straggler-ratio", "ratio", "R", "how far above the others' median a straggler is (1.01 to 10)",
+           1.01, 10, "1.2"),
+    Option("metrics-port", "port", "PORT", "a rank's metrics are at PORT + its local id on loopback",
+           1, 65535),
+    Option("metrics-file", "path", "PATH", "a rank's metrics are in this text file"),
+    Option("ignore-output", "regex", "REGEX", "lines of output that match are no progress"),
+    Option("stop-signal", "signal", "SIG[@GRACE]", "how the job is asked to stop (grace 1s to 1h)",
+           GRACE_MIN, GRACE_MAX, "TERM"),
+    Option("max-restarts", "count", "N", "restart at most N times (0 to 100)", 0, 100, "10"),
+)
+BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
+SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH", "URG")
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+
+
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run's own settings; None where it said nothing and the site's default holds. Times in seconds."""
+
+    stall_after: int | None = None
+    stall_action: str | None = None
+    no_stall_watch: bool = False
+    progress_metric: str | None = None
+    progress_end: float | None = None
+    straggler_metric: str | None = None
+    straggler_ratio: float | None = None
+    metrics_port: int | None = None
+    metrics_file: str | None = None
+    ignore_output: str | None = None
+    stop_signal: str | None = None
+    stop_grace: int | None = None
+    max_restarts: int | None = None
+    asked: bool = False
+    """Any option that asks for the watch was given."""
+
+    def over(self, under: Settings) -> Settings:
+        """These settings where they say something, ``under`` elsewhere: a step's own go over its job's."""
+        mine = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Settings(**{
+            name: value if value not in (None, False) else getattr(under, name)
+            for name, value in mine.items()
+        })
+
+
+def settings_from(values: Mapping[str, str]) -> Settings:
+    """Settings out of canonical ``key: value`` pairs; unknown keys and broken values are left out.
+
+    Values were checked where they were typed; what is broken here came by another way (an older plugin, a
+    hand-set variable), and a job must not lose its watch over it.
+    """
+    found: dict[str, object] = {}
+    for key, raw in values.items():
+        option = BY_KEY.get(key)
+        if option is None:
+            continue
+        try:
+            found.update(_read(option, unquote(raw)))
+        except ValueError:
+            continue
+        if option.asks:
+            found["asked"] = True
+    return msgspec.convert(found, Settings)
+
+
+def _read(option: Option, value: str) -> dict[str, object]:
+    match option.kind:
+        case "flag":
+            return {"stall_action": "restart"} if option.key == "restart_stalled" else {option.key: True}
+        case "time":
+            return {option.key: _within(option, int(value))}
+        case "choice":
+            if value not in option.choices:
+                raise ValueError(value)
+            return {option.key: value}
+        case "metric":
+            if not _METRIC.fullmatch(value):
+                raise ValueError(value)
+            return {option.key: value}
+        case "number":
+            return {option.key: float(value)}
+        case "ratio":
+            return {option.key: _within(option, float(value))}
+        case "port" | "count":
+            return {option.key: _within(option, int(value))}
+        case "signal":
+            name, _, grace = value.partition("@")
+            if name not in SIGNALS:
+                raise ValueError(value)
+            return {"stop_signal": name, "stop_grace": int(grace)} if grace else {"stop_signal": name}
+        case _:
+            return {option.key: value}
+
+
+def _within(option: Option, value: float) -> float:
+    if not option.low <= value <= option.high:
+        raise ValueError(value)
+    return value
+
+
+def parse_option(name: str, text: str) -> str:
+    """Canonical value of ``--name=text`` as the plugin hands it on; ValueError with one sentence if it is bad.
+
+    The same checks as the C plugin's, for the command line's ``try`` and for the test that compares both.
+    """
+    option = next((o for o in OPTIONS if o.name == name), None)
+    if option is None:
+        raise ValueError(f"--{name} is no option of Astraeus")
+    if option.kind == "time":
+        seconds = parse_seconds(text)
+        if not option.low <= seconds <= option.high:
+            raise ValueError(f"{text} is out of range; write a time from 30s to 7d")
+        return str(seconds)
+    return text
