@@ -1,0 +1,159 @@
+"""The site's settings: every key with its type, default and words, in one table.
+
+``/etc/astraeus/astraeus.toml`` holds them; ``docs/config.md`` is made from this table. A value that can't be
+used is refused at start with one sentence that says where it stands and what to write instead.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from astraeus_protocol.durations import parse_seconds
+from astraeus_protocol.settings import STALL_AFTER_MAX, STALL_AFTER_MIN, Settings
+
+from .rules.picture import Policy
+
+PATH = Path("/etc/astraeus/astraeus.toml")
+
+
+class ConfigFault(Exception):
+    """The configuration can't be used; the text is one sentence."""
+
+
+def _doc(text: str, **limits: object) -> msgspec.Meta:
+    return msgspec.Meta(description=text, **limits)  # type: ignore[arg-type]
+
+
+class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[watch]`` and ``[partition.NAME]``: what holds for a run that says nothing itself."""
+
+    mode: Annotated[str, _doc("observe: judge, record, alert, write nothing into Slurm, stop nothing; act: do",
+                              pattern="^(observe|act)$")] = "observe"
+    stall_after: Annotated[str, _doc("patience where the run gives none: a time from 30s to 7d")] = "30m"
+    stall_action: Annotated[str, _doc("what happens to a stalled run that says nothing: alert or restart",
+                                      pattern="^(alert|restart)$")] = "alert"
+    max_restarts: Annotated[int, _doc("restart budget where the run gives none", ge=0, le=100)] = 10
+    never_began: Annotated[str, _doc("runs whose GPUs were never busy: alert as others, or only list",
+                                     pattern="^(alert|list)$")] = "alert"
+    allow_beside_progress: Annotated[bool, _doc("restart a job although another of its steps progresses")] = False
+
+
+class Unwatched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[unwatched]``: shell globs; a job that matches one is not watched unless it asks."""
+
+    partition: Annotated[list[str], _doc("partitions")] = []
+    qos: Annotated[list[str], _doc("QOS names")] = []
+    account: Annotated[list[str], _doc("accounts")] = []
+    job_name: Annotated[list[str], _doc("job names")] = ["sys/dashboard/*", "*jupyter*"]
+
+
+class Controller(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[controller]``"""
+
+    listen: Annotated[str, _doc("address and port that monitors report to")] = "0.0.0.0:6831"
+    api_socket: Annotated[str, _doc("unix socket of the API")] = "/run/astraeus/api.sock"
+    key: Annotated[str, _doc("file with the key shared with the monitors; only root may read it")] = (
+        "/etc/astraeus/report.key")
+    state: Annotated[str, _doc("directory of the history database")] = "/var/lib/astraeus"
+    slurm_user: Annotated[str, _doc("the user that may see every job beside root")] = "slurm"
+
+
+class Slurm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[slurm]``"""
+
+    bin: Annotated[str, _doc("directory of squeue, scontrol, sacct, sacctmgr; empty: PATH")] = ""
+    poll_s: Annotated[float, _doc("seconds between two reads of all jobs", ge=5, le=600)] = 60
+    timeout_s: Annotated[float, _doc("deadline of one Slurm command", ge=1, le=120)] = 15
+    write_interval_s: Annotated[float, _doc("least time between two writes into Slurm", ge=0)] = 1
+
+
+class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[restart]``: bounds on what the controller does by itself."""
+
+    backoff_s: Annotated[float, _doc("wait before the first restart; doubles with each", ge=0)] = 10
+    backoff_max_s: Annotated[float, _doc("the longest wait", ge=0)] = 300
+    max_total: Annotated[int, _doc("restarts of one job that never reset", ge=0)] = 50
+    min_interval_s: Annotated[float, _doc("least time between two stops", ge=0)] = 30
+    max_per_hour: Annotated[int, _doc("stops an hour at most", ge=0)] = 20
+    breaker_jobs: Annotated[int, _doc("stalled jobs within 10 min that stop all stops", ge=1)] = 3
+    breaker_share: Annotated[float, _doc("the same as a share of the watched jobs", ge=0, le=1)] = 0.02
+    stop_file_wait_s: Annotated[float, _doc("how long to wait for the stop file on every node", ge=0)] = 10
+
+
+class Monitor(msgspec.Struct, frozen=True, kw_only=True):
+    """``[monitor]``: read by the monitors; here only so that one file may hold all."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All of it."""
+
+    cluster: Annotated[str, _doc("the cluster's name; empty: Slurm's ClusterName")] = ""
+    controller: Controller = Controller()
+    slurm: Slurm = Slurm()
+    watch: Watch = Watch()
+    partition: dict[str, dict[str, object]] = {}
+    unwatched: Unwatched = Unwatched()
+    restart: Restart = Restart()
+    monitor: Monitor = Monitor()
+
+    def watch_for(self, partition: str) -> Watch:
+        """``[watch]`` with the partition's own keys over it."""
+        own = self.partition.get(partition)
+        if not own:
+            return self.watch
+        return msgspec.convert(msgspec.to_builtins(self.watch) | own, Watch)
+
+    def policy(self, partition: str, settings: Settings) -> Policy:
+        """What holds for a run: its own options, else its partition's, else the site's."""
+        site = self.watch_for(partition)
+        return Policy(
+            after=float(settings.stall_after or parse_seconds(site.stall_after)),
+            action=settings.stall_action or site.stall_action,
+            asked=settings.asked,
+            mode=site.mode,
+            max_restarts=site.max_restarts if settings.max_restarts is None else settings.max_restarts,
+            stop_signal=settings.stop_signal or "TERM",
+            stop_grace=settings.stop_grace,
+            progress_metric=settings.progress_metric,
+            never_began=site.never_began,
+        )
+
+    def unwatched_by(self, *, partition: str, qos: str, account: str, job_name: str) -> str:
+        """Which glob keeps such a job unwatched, as ``job_name *jupyter*``; "" where none does."""
+        for field, value in (("partition", partition), ("qos", qos), ("account", account),
+                             ("job_name", job_name)):
+            for glob in getattr(self.unwatched, field):
+                if fnmatch.fnmatchcase(value, glob):
+                    return f"{field} {glob}"
+        return ""
+
+
+def parse(text: str, where: str = "the configuration") -> Config:
+    """Config out of TOML text; ConfigFault with one sentence that names the key."""
+    try:
+        config = msgspec.convert(tomllib.loads(text), Config)
+        for name in ("", *config.partition):
+            watch = config.watch_for(name)
+            after = parse_seconds(watch.stall_after)
+            if not STALL_AFTER_MIN <= after <= STALL_AFTER_MAX:
+                raise ConfigFault(f"{where}: stall_after = {watch.stall_after!r} is out of range; "
+                                  "write a time from 30s to 7d")
+    except tomllib.TOMLDecodeError as fault:
+        raise ConfigFault(f"{where} is no TOML: {fault}") from None
+    except (msgspec.ValidationError, ValueError) as fault:
+        raise ConfigFault(f"{where}: {fault}") from None
+    return config
+
+
+def load(path: Path = PATH) -> Config:
+    """Config from the file; the defaults where there is none."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        return Config()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ConfigFault(f"can't read {path}: {fault}") from None
