@@ -48,7 +48,8 @@ class Unwatched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     partition: Annotated[list[str], _doc("partitions")] = []
     qos: Annotated[list[str], _doc("QOS names")] = []
     account: Annotated[list[str], _doc("accounts")] = []
-    job_name: Annotated[list[str], _doc("job names")] = ["sys/dashboard/*", "*jupyter*"]
+    job_name: Annotated[list[str], _doc("job names")] = msgspec.field(
+        default_factory=lambda: ["sys/dashboard/*", "*jupyter*"])
 
 
 class Controller(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
