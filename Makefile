@@ -1,0 +1,117 @@
+# Astraeus for Slurm. `make help` lists what people use.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+DESTDIR ?=
+PREFIX ?= /usr
+OPT ?= /opt/astraeus
+SYSCONFDIR ?= /etc
+PIP_ARGS ?=
+JOBS ?= 8
+
+.PHONY: help venv check lint types unit scorecard test test-cluster test-full demo demo-down \
+        spank install install-node install-controller uninstall docs clean
+
+help:
+	@echo "make demo         a Slurm cluster in containers, a hung job, what Astraeus does about it"
+	@echo "make demo-down    take it away again"
+	@echo "make install      as a site would: plugin, Prolog pieces, monitor, controller (DESTDIR, OPT, SYSCONFDIR)"
+	@echo "make check        style, types and unit tests (under a minute)"
+	@echo "make test         check, scorecard and the scenarios on real Slurm (under 40 minutes)"
+	@echo "make test-full    test and everything longer"
+	@echo "make docs         the pages that are made from the tables"
+
+# ---- the developers' environment
+
+$(VENV)/.stamp: pyproject.toml
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); \
+	  else echo "python3 can't make a virtual environment: install python3-venv" >&2; exit 1; fi; }
+	$(PY) -m pip install -q -e '.[monitor,controller,test,check]'
+	@touch $@
+
+venv: $(VENV)/.stamp
+
+# ---- checks and tests
+
+lint: venv
+	$(VENV)/bin/ruff check .
+
+types: venv
+	$(VENV)/bin/mypy -p astraeus_protocol -p astraeus_controller.rules
+
+unit: venv
+	$(PY) -m pytest -q tests/unit
+
+check: lint types unit
+
+scorecard: venv
+	$(PY) -m pytest -q tests/scorecard
+
+test-cluster: venv
+	$(PY) -m slurm_test_cluster.run_tests --jobs $(JOBS)
+
+test: check scorecard test-cluster
+
+test-full: check scorecard
+	$(PY) -m slurm_test_cluster.run_tests --jobs $(JOBS) --full
+
+# ---- the demo
+
+demo: venv
+	@$(PY) -m slurm_test_cluster.demo
+
+demo-down: venv
+	@$(PY) -m slurm_test_cluster.demo --down
+
+demo demo-down test-cluster test-full: export PYTHONPATH := slurm-test-cluster
+
+# ---- install
+
+spank:
+	$(MAKE) -C spank
+
+install: install-node install-controller
+
+$(DESTDIR)$(OPT)/venv/bin/python:
+	install -d $(DESTDIR)$(OPT)
+	$(PYTHON) -m venv $(DESTDIR)$(OPT)/venv
+
+install-node: spank $(DESTDIR)$(OPT)/venv/bin/python
+	$(DESTDIR)$(OPT)/venv/bin/pip install -q $(PIP_ARGS) '.[monitor]'
+	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/astraeus $(DESTDIR)$(PREFIX)/lib/systemd/system
+	ln -sf $(OPT)/venv/bin/astraeus-monitor $(DESTDIR)$(PREFIX)/sbin/astraeus-monitor
+	install -m 0644 spank/astraeus.so $(DESTDIR)$(PREFIX)/lib/astraeus/astraeus.so
+	install -m 0755 prolog/start-monitor $(DESTDIR)$(PREFIX)/lib/astraeus/start-monitor
+	install -d $(DESTDIR)$(SYSCONFDIR)/slurm/plugstack.conf.d $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d
+	install -m 0644 packaging/plugstack.conf.d/astraeus.conf $(DESTDIR)$(SYSCONFDIR)/slurm/plugstack.conf.d/astraeus.conf
+	install -m 0755 prolog/prolog.d/10-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh
+	install -m 0755 prolog/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh
+	install -m 0644 packaging/astraeus-monitor.service packaging/astraeus-monitor.path $(DESTDIR)$(PREFIX)/lib/systemd/system/
+	install -d $(DESTDIR)$(SYSCONFDIR)/astraeus
+	install -m 0644 packaging/astraeus.toml $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
+
+install-controller: $(DESTDIR)$(OPT)/venv/bin/python
+	$(DESTDIR)$(OPT)/venv/bin/pip install -q $(PIP_ARGS) '.[controller]'
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)/astraeus
+	ln -sf $(OPT)/venv/bin/astraeus $(DESTDIR)$(PREFIX)/bin/astraeus
+	ln -sf $(OPT)/venv/bin/astraeus-controller $(DESTDIR)$(PREFIX)/sbin/astraeus-controller
+	install -m 0644 packaging/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
+	install -m 0644 packaging/astraeus.toml $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
+
+uninstall:
+	rm -rf $(DESTDIR)$(OPT)/venv $(DESTDIR)$(PREFIX)/lib/astraeus
+	rm -f $(DESTDIR)$(PREFIX)/bin/astraeus $(DESTDIR)$(PREFIX)/sbin/astraeus-controller $(DESTDIR)$(PREFIX)/sbin/astraeus-monitor
+	rm -f $(DESTDIR)$(SYSCONFDIR)/slurm/plugstack.conf.d/astraeus.conf $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh \
+	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.service $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.path \
+	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service
+
+docs: venv
+	$(PY) -m astraeus_controller.config_docs
+
+clean:
+	$(MAKE) -C spank clean
+	rm -rf build *.egg-info .pytest_cache .ruff_cache .mypy_cache
