@@ -43,7 +43,7 @@ types: venv
 	$(VENV)/bin/mypy -p astraeus_protocol -p astraeus_controller.rules
 
 unit: venv
-	$(PY) -m pytest -q tests/unit
+	$(PY) -m pytest -q tests/unit slurm-test-cluster/tests
 
 check: lint types unit
 
@@ -83,10 +83,9 @@ install-node: spank $(DESTDIR)$(OPT)/venv/bin/python
 	$(DESTDIR)$(OPT)/venv/bin/pip install -q $(PIP_ARGS) '.[monitor]'
 	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/astraeus $(DESTDIR)$(PREFIX)/lib/systemd/system
 	ln -sf $(OPT)/venv/bin/astraeus-monitor $(DESTDIR)$(PREFIX)/sbin/astraeus-monitor
-	install -m 0644 spank/astraeus.so $(DESTDIR)$(PREFIX)/lib/astraeus/astraeus.so
+	$(MAKE) -C spank install DESTDIR=$(DESTDIR) prefix=$(PREFIX) sysconfdir=$(SYSCONFDIR)
 	install -m 0755 prolog/start-monitor $(DESTDIR)$(PREFIX)/lib/astraeus/start-monitor
 	install -d $(DESTDIR)$(SYSCONFDIR)/slurm/plugstack.conf.d $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d
-	install -m 0644 packaging/plugstack.conf.d/astraeus.conf $(DESTDIR)$(SYSCONFDIR)/slurm/plugstack.conf.d/astraeus.conf
 	install -m 0755 prolog/prolog.d/10-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh
 	install -m 0755 prolog/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh
 	install -m 0644 packaging/astraeus-monitor.service packaging/astraeus-monitor.path $(DESTDIR)$(PREFIX)/lib/systemd/system/
@@ -102,9 +101,10 @@ install-controller: $(DESTDIR)$(OPT)/venv/bin/python
 	install -m 0644 packaging/astraeus.toml $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 
 uninstall:
+	$(MAKE) -C spank uninstall DESTDIR=$(DESTDIR) prefix=$(PREFIX) sysconfdir=$(SYSCONFDIR)
 	rm -rf $(DESTDIR)$(OPT)/venv $(DESTDIR)$(PREFIX)/lib/astraeus
 	rm -f $(DESTDIR)$(PREFIX)/bin/astraeus $(DESTDIR)$(PREFIX)/sbin/astraeus-controller $(DESTDIR)$(PREFIX)/sbin/astraeus-monitor
-	rm -f $(DESTDIR)$(SYSCONFDIR)/slurm/plugstack.conf.d/astraeus.conf $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh \
+	rm -f $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh \
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.service $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.path \
 	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -117,7 +117,7 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
+def site() -> Site:
     prefix = os.environ.get("ASTRAEUS_CLUSTER", "astraeus-test")
     cluster = Cluster.attach(prefix)
-    yield Site(cluster)
+    return Site(cluster)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from slurm_test_cluster import wait_for
 
@@ -36,7 +38,9 @@ def test_comment_is_kept(site: Site, name: str) -> None:
         assert "|" not in piece
         assert "\n" not in piece
     assert "[astraeus: " in wait_for(lambda: site.admin_comment(job), 20, what="AdminComment")
-    # touch progress: the sleep ends, its job goes on by printing
     site.cluster.run("ctl", ["scancel", str(job)])
-    wait_for(lambda: site.rows(job, "Comment", "AdminComment")[-1]["AdminComment"].count("[astraeus:") == 1, 60, every=2,
-             what="the closing piece in accounting", saw=lambda: site.rows(job, "AdminComment"))
+
+    def closed() -> bool:
+        admin = site.rows(job, "AdminComment")[-1]["AdminComment"]
+        return admin.count("[astraeus: stalled ") == 1 and re.search(r"stalled \d\d:\d\d-\d\d:\d\d", admin) is not None
+    wait_for(closed, 60, every=2, what="the closing piece in accounting", saw=lambda: site.rows(job, "AdminComment"))

@@ -35,8 +35,9 @@ def test_local_process_of_a_launcher_is_named(site: Site) -> None:
 
 def test_three_exit_and_one_works_on(site: Site) -> None:
     """Nothing is said: a process that ended well is evidence of nothing, and the last one uses its CPU."""
-    script = "".join(f"python3 -u /opt/workloads/independent.py --exit-after 15 &\n" for _ in range(3))
-    job = site.submit(script + "nice python3 -u /opt/workloads/independent.py --burn 0.3 &\nwait\n", "-N1", "-n1", "-c4",
+    script = "".join("python3 -u /opt/workloads/independent.py --exit-after 15 &\n" for _ in range(3))
+    job = site.submit(script + "nice python3 -u /opt/workloads/independent.py --burn 0.3 &\nwait\n",
+                      "-N1", "-n1", "-c4",
                       "--stall-after=60s", "-o", "/home/alice/out-%j.txt")
     site.cluster.wait_state(job, "RUNNING", timeout=60)
     site.quiet_for([job], 130)

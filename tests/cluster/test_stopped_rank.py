@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from slurm_test_cluster import wait_for
@@ -32,8 +33,7 @@ def test_stopped_rank_is_named_and_its_progress_again_is_said(site: Site) -> Non
     line = site.cluster.run("ctl", ["astraeus", "stalls"]).out
     assert f"STALLED  {job}-5 (run {job} llm, on {victim.node}) since " in line
     event = site.wait_event(job, "stalled", timeout=5)
-    assert event["message"].startswith("Stalled: No progress for 1m: no output since") or event[
-        "message"].startswith("Stalled: No progress for 6") or event["message"].startswith("Stalled: No progress for 7")
+    assert re.match(r"Stalled: No progress for (6|7)\ds: no output since \d\d:\d\d UTC; rank 5 ", event["message"])
 
     comment = wait_for(lambda: "[astraeus: " in site.comment(job) and site.comment(job), 10, what="comment")
     assert comment.startswith(own + " [astraeus: ")

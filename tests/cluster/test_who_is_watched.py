@@ -79,8 +79,9 @@ def test_restart_of_a_job_that_must_not_be_requeued_is_declined(site: Site) -> N
 def test_restart_of_an_interactive_job_is_declined(site: Site) -> None:
     before = time.time()
     name = f"interactive-{int(before)}"
-    site.cluster.run("ctl", f"nohup salloc -J {name} -n1 --stall-after=30s --restart-stalled srun -o /home/alice/{name}-%t.txt "
-                     f"sleep 600 >/home/alice/{name}.log 2>&1 </dev/null &", user="alice")
+    command = (f"salloc -J {name} -n1 --stall-after=30s --restart-stalled "
+               f"srun -o /home/alice/{name}-%t.txt sleep 600")
+    site.cluster.background("ctl", ["bash", "-c", command], f"/home/alice/{name}.log", user="alice")
     job = int(wait_for(lambda: site.cluster.run("ctl", ["squeue", "-h", "-n", name, "-o", "%A"]).out.strip(), 30,
                        what="the allocation"))
     declined = site.wait_event(job, "restart_declined", timeout=120)

@@ -1,0 +1,33 @@
+/* What every part of the library shares: the devices and the one way to ask them. */
+#ifndef DEVICE_H
+#define DEVICE_H
+
+#include "nvml_types.h"
+#include "state.h"
+
+#define API __attribute__((visibility("default"))) nvmlReturn_t
+
+struct device { int index; };
+
+extern struct device devices[MAX_GPUS];
+
+/* Microseconds since 1970, as the driver stamps its samples. */
+u64 now_us(void);
+
+/* Every question about a device passes here: a hung one answers when its `hang` is taken away, a lost one never. */
+nvmlReturn_t reach(nvmlDevice_t device);
+
+/* The answer to a question for one number: `gpu.INDEX.KEY`, else `otherwise`. */
+nvmlReturn_t number(nvmlDevice_t device, const char *key, double otherwise, unsigned int *out);
+
+/* Percent of the time that a kernel ran. */
+unsigned int busy(nvmlDevice_t device);
+
+#define REACH(device) \
+    do { \
+        nvmlReturn_t reached = reach(device); \
+        if (reached != NVML_SUCCESS) \
+            return reached; \
+    } while (0)
+
+#endif

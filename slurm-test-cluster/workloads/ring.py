@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""A gang that trains nothing: each step a rank hands data to the next one and waits for the one before it.
+
+Ranks come from RANK and WORLD_SIZE (a launcher's), else SLURM_PROCID and SLURM_NTASKS (srun's). They find
+each other by files in ~/.ring/JOB.STEP.RESTART, where each writes its host and port. When one rank stops, the
+others come to wait for it within as many steps as there are ranks, as they do in a collective operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+PAYLOAD = 4096
+SILENT_AFTER_S = 1.0
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=0, help="steps to run (0: no end, the default)")
+    parser.add_argument("--step-seconds", type=float, default=0.15, help="time that a step's own work takes")
+    parser.add_argument(
+        "--print-every", type=int, default=1, metavar="N", help="print each Nth step (0: never)"
+    )
+    parser.add_argument(
+        "--print-all", action="store_true", help="every rank prints its steps, not only rank 0"
+    )
+    parser.add_argument(
+        "--print-env", action="store_true", help="print the ASTRAEUS_* variables at the start"
+    )
+    parser.add_argument(
+        "--spin-on-loss", action="store_true", help="spin on the CPU when a peer is lost or silent"
+    )
+    parser.add_argument(
+        "--save-on-term", type=float, metavar="SECONDS", help="on TERM save for so long, then exit 0"
+    )
+    parser.add_argument("--short-if-restarted", type=int, metavar="N", help="only N steps in a restarted job")
+    parser.add_argument(
+        "--until-restart", action="store_true", help="no end at first, 20 steps in a restarted job"
+    )
+    chosen = parser.parse_args()
+    if chosen.until_restart:
+        chosen.steps, chosen.short_if_restarted = 0, chosen.short_if_restarted or 20
+    if restarts() and chosen.short_if_restarted:
+        chosen.steps = chosen.short_if_restarted
+    return chosen
+
+
+def restarts() -> int:
+    return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+class Gang:
+    """Who this rank is, and the files and sockets by which it reaches its neighbours."""
+
+    def __init__(self) -> None:
+        env = os.environ
+        self.rank = int(env.get("RANK") or env.get("SLURM_PROCID") or 0)
+        self.size = int(env.get("WORLD_SIZE") or env.get("SLURM_NTASKS") or 1)
+        step = env.get("SLURM_STEP_ID", "batch")
+        key = env.get("RING_KEY") or f"{env.get('SLURM_JOB_ID', 'alone')}.{step}.{restarts()}"
+        self.folder = Path.home() / ".ring" / key
+        self.say(f"starts on {socket.gethostname()} as PID {os.getpid()}")
+
+    def say(self, text: str) -> None:
+        # One write per line: ranks that share a file must not cut into each other's lines.
+        os.write(1, f"rank {self.rank} {text}\n".encode())
+
+    def connect(self) -> None:
+        """Listen, publish, connect to the next rank and accept the one before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        listener = socket.create_server(("", 0))
+        mine = self.folder / f"rank-{self.rank}"
+        half = mine.with_suffix(".new")
+        half.write_text(f"{socket.gethostname()}:{listener.getsockname()[1]}")
+        half.rename(mine)
+        theirs = self.folder / f"rank-{(self.rank + 1) % self.size}"
+        while not theirs.exists():
+            time.sleep(0.02)
+        host, _, port = theirs.read_text().partition(":")
+        self.next = socket.create_connection((host, int(port)), timeout=60)
+        self.next.settimeout(None)
+        self.previous, _ = listener.accept()
+        listener.close()
+
+
+class Ring:
+    """The steps of one rank."""
+
+    def __init__(self, gang: Gang, chosen: argparse.Namespace) -> None:
+        self.gang, self.chosen, self.step = gang, chosen, 0
+
+    def run(self) -> None:
+        while not self.chosen.steps or self.step < self.chosen.steps:
+            time.sleep(self.chosen.step_seconds)
+            self.exchange()
+            self.step += 1
+            every = self.chosen.print_every
+            if every and self.step % every == 0 and (self.gang.rank == 0 or self.chosen.print_all):
+                self.gang.say(f"step {self.step}") if self.chosen.print_all else os.write(
+                    1, b"step %d\n" % self.step
+                )
+
+    def exchange(self) -> None:
+        data = self.step.to_bytes(8, "big") * (PAYLOAD // 8)
+        try:
+            self.gang.next.sendall(data)
+            left = PAYLOAD
+            while left:
+                left -= len(self.receive(left))
+        except OSError as problem:
+            self.lost(f"{type(problem).__name__}: {problem}")
+
+    def receive(self, size: int) -> bytes:
+        """The next bytes of the one before. Waiting for them sleeps in the kernel, or spins when asked to."""
+        if self.chosen.spin_on_loss and not select.select([self.gang.previous], [], [], SILENT_AFTER_S)[0]:
+            self.gang.say(f"spins: nothing from its neighbour for {SILENT_AFTER_S:g} s")
+            return self.spin(size)
+        got = self.gang.previous.recv(size)
+        if not got:
+            raise ConnectionResetError("its neighbour closed the connection")
+        return got
+
+    def spin(self, size: int) -> bytes:
+        """Ask for data again and again without ever sleeping, until there is some."""
+        previous, flag, want = self.gang.previous, socket.MSG_DONTWAIT, None
+        while not want:
+            try:
+                want = previous.recv(size, flag)
+            except BlockingIOError:
+                continue
+            if not want:
+                raise ConnectionResetError("its neighbour closed the connection")
+        return want
+
+    def lost(self, why: str) -> None:
+        self.gang.say(f"lost a neighbour: {why}")
+        if not self.chosen.spin_on_loss:
+            sys.exit(1)
+        while True:
+            pass
+
+    def terminated(self, _signal: int, _frame: FrameType | None) -> None:
+        """Save what there is and leave; the stop file, if Astraeus wrote one, says why."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a launcher may pass on what came here already
+        gang = self.gang
+        gang.say("got TERM")
+        stop_file = Path(os.environ.get("ASTRAEUS_STOP_FILE") or "/nonexistent")
+        if stop_file.is_file():
+            for line in stop_file.read_text().splitlines():
+                gang.say(f"stop file: {line}")
+        time.sleep(self.chosen.save_on_term)
+        name = f"checkpoint.{os.environ.get('SLURM_JOB_ID', 'alone')}.rank-{gang.rank}"
+        (Path.home() / name).write_text(f"{self.step}\n")
+        gang.say(f"saved step {self.step}")
+        os._exit(0)
+
+
+def main() -> None:
+    chosen = options()
+    gang = Gang()
+    ring = Ring(gang, chosen)
+    if chosen.save_on_term is not None:
+        signal.signal(signal.SIGTERM, ring.terminated)
+    if chosen.print_env:
+        for name in sorted(name for name in os.environ if name.startswith("ASTRAEUS_")):
+            gang.say(f"env {name}={os.environ[name]}")
+    checkpoint = Path.home() / f"checkpoint.{os.environ.get('SLURM_JOB_ID', 'alone')}.rank-{gang.rank}"
+    if restarts() and checkpoint.is_file():
+        gang.say(f"found a checkpoint of step {checkpoint.read_text().strip()}")
+    gang.connect()
+    ring.run()
+    gang.say(f"done after {ring.step} steps")
+
+
+if __name__ == "__main__":
+    main()
