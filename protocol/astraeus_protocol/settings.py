@@ -8,13 +8,15 @@ flags as ``1``, free text percent-encoded (so that a value never breaks a line).
 
 from __future__ import annotations
 
+import ctypes
+import math
 import re
 from collections.abc import Mapping
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from .durations import parse_seconds
+from .durations import parse_seconds, say_seconds
 
 STALL_AFTER_MIN, STALL_AFTER_MAX, STALL_AFTER_DEFAULT = 30, 604_800, 1_800
 GRACE_MIN, GRACE_MAX = 1, 3_600
@@ -156,16 +158,128 @@ def _within(option: Option, value: float) -> float:
 
 
 def parse_option(name: str, text: str) -> str:
-    """Canonical value of ``--name=text`` as the plugin hands it on; ValueError with one sentence if it is bad.
+    """Canonical value of ``--name=text`` as the plugin hands it on; ValueError with a sentence if it is bad.
 
-    The same checks as the C plugin's, for the command line's ``try`` and for the test that compares both.
+    The same checks and the same sentences as the C plugin's (spank/parse.c), for the command line's ``try``
+    and for the test that compares both.
     """
     option = next((o for o in OPTIONS if o.name == name), None)
     if option is None:
         raise ValueError(f"--{name} is no option of Astraeus")
-    if option.kind == "time":
-        seconds = parse_seconds(text)
-        if not option.low <= seconds <= option.high:
-            raise ValueError(f"{text} is out of range; write a time from 30s to 7d")
-        return str(seconds)
+    try:
+        return _canonical(option, text)
+    except ValueError as bad:
+        raise ValueError(f"--{name}={_shown(text)}: {bad}") from None
+
+
+def _canonical(option: Option, text: str) -> str:
+    """ValueError here is a reason without the option's name."""
+    match option.kind:
+        case "flag":
+            return "1"
+        case "time":
+            return str(_typed_time(option, "time", text))
+        case "choice":
+            return _one_of(text in option.choices, text, f"write {' or '.join(option.choices)}")
+        case "metric":
+            _one_of(_METRIC.fullmatch(text), text,
+                    "not a metric name; write letters, digits, _ and :, with no digit first")
+            return _one_of(len(text) <= TEXT_MAX, text, f"too long; write at most {TEXT_MAX} bytes")
+        case "number":
+            return _one_of(_is_number(text), text, "not a number; write one such as 1000 or 0.5")
+        case "ratio":
+            return _one_of(_is_number(text) and option.low <= float(text) <= option.high, text,
+                           f"write a number from {option.low:g} to {option.high:g}")
+        case "port" | "count":
+            word = "port" if option.kind == "port" else "whole number"
+            good = _WHOLE.fullmatch(text) and option.low <= int(text) <= option.high
+            _one_of(good, text, f"write a {word} from {option.low:g} to {option.high:g}")
+            return str(int(text))
+        case "signal":
+            return _typed_signal(option, text)
+        case _:
+            return _typed_text(option, text)
+
+
+_WHOLE = re.compile(r"[0-9]{1,64}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_TIME_SIGNS = re.compile(r"[0-9dhms:-]+")
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def _one_of(good: object, text: str, reason: str) -> str:
+    if not good:
+        raise ValueError(reason)
     return text
+
+
+def _is_number(text: str) -> bool:
+    """A finite number that C and Python read alike."""
+    return len(text) <= 64 and bool(_NUMBER.fullmatch(text)) and math.isfinite(float(text))
+
+
+def _typed_time(option: Option, word: str, text: str) -> int:
+    if _DIGITS.fullmatch(text):
+        shown = _shown(text)
+        raise ValueError(
+            "a bare number is not taken (Slurm would read it as minutes); "
+            f"write {shown}s or {shown}m"
+        )
+    try:
+        seconds = parse_seconds(_one_of(_TIME_SIGNS.fullmatch(text), text, ""))
+    except ValueError:
+        raise ValueError("not a time; write 90s, 15m, 2h, 1d, 1h30m or HH:MM:SS") from None
+    if not option.low <= seconds <= option.high:
+        low, high = say_seconds(option.low), say_seconds(option.high)
+        raise ValueError(f"out of range; write a {word} from {low} to {high}")
+    return seconds
+
+
+def _typed_signal(option: Option, text: str) -> str:
+    name, sep, grace = text.partition("@")
+    word = name.upper() if name.isascii() else ""
+    word = word[3:] if word.startswith("SIG") else word
+    if word not in SIGNALS:
+        raise ValueError(
+            f"write one of {', '.join(SIGNALS[:-1])} or {SIGNALS[-1]}, "
+            "with @GRACE from 1s to 1h if it needs one, such as USR1@5m"
+        )
+    return f"{word}@{_typed_time(option, 'grace', grace)}" if sep else word
+
+
+def _typed_text(option: Option, text: str) -> str:
+    """A path or a regular expression, percent-encoded."""
+    if not text:
+        wanted = "the path of a text file" if option.kind == "path" else "a regular expression"
+        raise ValueError(f"write {wanted}")
+    encoded = quote(text.encode("utf-8", "surrogateescape"), safe="/")
+    if len(encoded) > TEXT_MAX:
+        raise ValueError(
+            f"too long; write at most {TEXT_MAX} bytes "
+            "(one that is no letter, digit, _ . - ~ or / counts as three)"
+        )
+    if option.kind == "regex" and not is_extended_regex(text):
+        raise ValueError("not a regular expression; write one that grep -E takes")
+    return encoded
+
+
+def is_extended_regex(text: str) -> bool:
+    """Whether the C library takes ``text`` as a POSIX extended regular expression, as the plugin asks it."""
+    libc = ctypes.CDLL(None)
+    compiled = ctypes.create_string_buffer(512)  # a regex_t takes 64 bytes with glibc
+    flags = 1 | 8  # REG_EXTENDED | REG_NOSUB in glibc's regex.h
+    if libc.regcomp(compiled, text.encode("utf-8", "surrogateescape"), flags) != 0:
+        return False
+    libc.regfree(compiled)
+    return True
+
+
+def _shown(text: str) -> str:
+    """``text`` as an error message may show it: control bytes as ``?``, cut after 60 bytes."""
+    raw = text.encode("utf-8", "surrogateescape")
+    kept = raw[:60]
+    if len(raw) > 60:
+        while kept and raw[len(kept)] & 0xC0 == 0x80:
+            kept = kept[:-1]
+        kept += b"..."
+    return bytes(b if 0x20 <= b != 0x7F else 0x3F for b in kept).decode("utf-8", "surrogateescape")

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Epilog piece of Astraeus: the job is over on this node. Runs before every other piece, so that the monitor
+# lets go of the GPUs before the site resets them.
+#
+# Always exits 0 (an Epilog that fails drains the node). A job that was not watched forks nothing.
+#
+# Usage: 00-astraeus.sh [STATE_DIR]   (Slurm gives no arguments; tests do)
+state=${1:-/run/astraeus}
+case ${SLURM_JOB_ID:-x} in *[!0-9]*) exit 0 ;; esac
+[ -e "$state/jobs/$SLURM_JOB_ID" ] || exit 0
+
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
+rm -rf "$state/jobs/$SLURM_JOB_ID" 2>/dev/null
+# dd, for the flag: with a plain > the shell would wait here for a monitor that hangs.
+[ -p "$state/wake" ] &&
+	dd if=/dev/zero of="$state/wake" bs=1 count=1 oflag=nonblock conv=nocreat 2>/dev/null
+exit 0
