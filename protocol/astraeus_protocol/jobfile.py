@@ -15,13 +15,16 @@ A line of a step file is a word and ``key=value`` pairs, separated by one space,
 one write(2) with O_APPEND, so that lines of many tasks never mix::
 
     step v=1 version=0.1.0 job=123 step=0 uid=1001 nodes=4 node_id=1 tasks=8 local_tasks=2 nodelist=c[1-4] \
-stepd=812 stepd_start=51234 launch=c1:40123 gpus=0,1 at=5123.45 stall_after=60
-    task rank=2 local=0 pid=4242 start=51240 gpus=0
+stepd=812 stepd_start=51234 launch=c1:40123 at=5123.45 stall_after=60
+    task rank=2 local=0 pid=4242 start=51240
+    gpus rank=2 local=0 gpus=0 visible=0
     exit rank=2 local=0 pid=4242 status=9 at=5200.10
     end at=5201.00
 
 ``at`` is CLOCK_BOOTTIME in seconds. ``launch`` is where the step's srun listens (host and port), which tells
-which srun holds the step's output. A job file holds ``v version job nonce boot at node cluster uid gid user
+which srun holds the step's output. ``gpus`` comes from the task itself, for only there Slurm has set what it
+may use: Slurm's indices, and CUDA_VISIBLE_DEVICES; an empty ``gpus=`` means none. A step line carries only
+what the step itself asked for. ``full`` ends a file whose job directory has reached its limit. A job file holds ``v version job nonce boot at node cluster uid gid user
 account partition nodelist nodes gpus restarts leader restart_cause by asked`` and the options' keys.
 """
 

@@ -41,7 +41,7 @@ def test_stopped_rank_is_named_and_its_progress_again_is_said(site: Site) -> Non
     assert f"rank 5 on {victim.node}" in site.admin_comment(job)
 
     site.cluster.signal_rank(job, 0, 5, "CONT")
-    again = site.wait_event(job, "progress_again", timeout=60)
+    again = site.wait_event(job, "progress", timeout=60)
     assert again["message"] == "Progress again: no longer stalled"
     wait_for(lambda: site.comment(job) == own, 15, what="the user's comment as it was",
              saw=lambda: site.comment(job))

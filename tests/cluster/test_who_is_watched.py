@@ -24,8 +24,8 @@ def test_suspension_is_no_stall(site: Site, name: str, pauses: list[int]) -> Non
 
 
 def test_step_that_asks_inside_a_job_that_did_not(site: Site) -> None:
-    job = site.submit(f"srun -n2 -N2 --exact --mem=0 sleep 600 &\nsleep 2\n"
-                      f"srun -n2 -N2 --exact --mem=0 --stall-after=60s {RING}\n", "-N2", "-n4", "-o",
+    job = site.submit(f"srun -n2 -N2 --overlap sleep 600 &\nsleep 2\n"
+                      f"srun -n2 -N2 --overlap --stall-after=60s {RING}\n", "-N2", "-n4", "-o",
                       "/home/alice/out-%j.txt")
     site.cluster.wait_state(job, "RUNNING", timeout=60)
     progress = wait_for(lambda: site.progress(job), 60, every=1, what="the step's watch")
@@ -49,8 +49,8 @@ def test_job_without_options_and_gpus_is_not_watched(site: Site) -> None:
 
 def test_two_steps_side_by_side(site: Site) -> None:
     """One stalls, the other goes on: only its ranks are found, and the restart is declined with its reason."""
-    job = site.submit(f"srun -n4 -N2 --exact --mem=0 -o /home/alice/a-%j.txt {RING} &\nsleep 1\n"
-                      f"srun -n4 -N2 --exact --mem=0 -o /home/alice/b-%j.txt {RING} &\nwait\n", "-N2", "-n8",
+    job = site.submit(f"srun -n4 -N2 --overlap -o /home/alice/a-%j.txt {RING} &\nsleep 1\n"
+                      f"srun -n4 -N2 --overlap -o /home/alice/b-%j.txt {RING} &\nwait\n", "-N2", "-n8",
                       "--stall-after=45s", "--restart-stalled", "-o", "/home/alice/out-%j.txt")
     site.cluster.wait_state(job, "RUNNING", timeout=60)
     site.settled(job, ranks=8)

@@ -1,0 +1,6 @@
+"""The rules: pure functions of a picture. docs/rules.md says what they judge, and with which numbers."""
+
+from .conclusion import Conclusion
+from .registry import judge
+
+__all__ = ["Conclusion", "judge"]

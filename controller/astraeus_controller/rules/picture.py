@@ -11,7 +11,7 @@ import msgspec
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What holds for a run after its own options and the site's settings for its partition are put together."""
+    """What holds for a run: its own options over the site's settings for its partition."""
 
     after: float = 1800.0
     """Patience in seconds."""
@@ -53,6 +53,8 @@ class GpuView(msgspec.Struct, frozen=True):
     busy: float | None
     idle_s: float | None
     ever_busy: bool
+    busy_at: float | None = None
+    """Unix time at which it was last busy, for sentences: suspended time is not taken out of it."""
 
 
 class WorkerView(msgspec.Struct, frozen=True):
@@ -74,6 +76,10 @@ class WorkerView(msgspec.Struct, frozen=True):
     gpus: tuple[GpuView, ...]
     unknown: tuple[tuple[str, str], ...]
     """(source, reason)"""
+    output_at: float | None = None
+    """Unix time of the last output, for sentences and for telling new output from old."""
+    cpu_at: float | None = None
+    """Unix time at which its process tree last used the CPU."""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -95,6 +101,8 @@ class StepView(msgspec.Struct, frozen=True):
     output_gap_s: float | None
     log: str
     workers: tuple[WorkerView, ...]
+    output_at: float | None = None
+    """Unix time of the youngest output of any of its workers."""
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -119,6 +127,14 @@ class JobView(msgspec.Struct, frozen=True):
     """Nodes that have missed three reports."""
     policy: Policy
     steps: tuple[StepView, ...]
+    ended: bool = False
+    """This attempt is over: every node let go of it, or Slurm says so."""
+    silent_s: tuple[float, ...] = ()
+    """For each of ``silent_nodes``: seconds since its last report."""
+    facts_s: float | None = None
+    """Age of Slurm's facts of this attempt; None: it has not been asked."""
+    report_s: float = 0.0
+    """Age of the newest report that this picture uses."""
 
 
 class Picture(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""``astraeus``: what is stalled, how a job gets on, what happened to it."""

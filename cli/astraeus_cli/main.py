@@ -1,0 +1,89 @@
+"""``astraeus stalls``, ``astraeus progress JOB``, ``astraeus history JOB``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from astraeus_protocol import VERSION
+
+from . import client, text
+
+OK, FAILED, USAGE, NO_SUCH_JOB = 0, 1, 2, 3
+JOB = re.compile(r"\d+([_+]\d+)?(\.\w+)?")
+EXITS = """exit status:
+  0  answered
+  1  the controller could not be asked, or answered with an error
+  2  the command line can't be used
+  3  no such job, or it is not watched, or it is another user's
+Times are in UTC."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; the exit status."""
+    args = _parser().parse_args(argv)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        answer = client.get(args.path.format(job=getattr(args, "job", "")), client.socket_path(args.socket))
+        if args.json:
+            print(json.dumps(answer, indent=2))
+        else:
+            _print(args.command, answer)
+        sys.stdout.flush()
+    except client.NoAnswer as fault:
+        print(f"astraeus: {fault}", file=sys.stderr)
+        return FAILED
+    except client.Problem as problem:
+        print(f"astraeus: {text.safe(problem)}", file=sys.stderr)
+        return NO_SUCH_JOB if problem.status == 404 else FAILED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more to flush at exit
+        return OK
+    return OK
+
+
+def _print(command: str, answer: text.Json) -> None:
+    now = datetime.now(UTC)
+    if command == "stalls":
+        lines = list(text.stalls(answer, now))
+        if lines:
+            print(*lines, sep="\n")
+        else:
+            print(text.nothing(answer), file=sys.stderr)
+        return
+    for line in text.progress(answer, now) if command == "progress" else text.history(answer):
+        print(line)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="astraeus", description="Is a Slurm job stuck, which rank, and why?",
+                                     epilog=EXITS, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=VERSION)
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="print the API's answer")
+    shared.add_argument("--socket", default="", metavar="PATH",
+                        help=f"the controller's socket (default $ASTRAEUS_SOCKET, else {client.SOCKET})")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    stalls = commands.add_parser("stalls", parents=[shared], help="list what is stalled or suspect now")
+    stalls.set_defaults(path="/stalls")
+    for name, words in (("progress", "show a job's workers and their progress"),
+                        ("history", "show what happened to a job")):
+        one = commands.add_parser(name, parents=[shared], help=words)
+        one.add_argument("job", type=_job, metavar="JOB", help="123, 123_4 or, for one step, 123.0")
+        one.set_defaults(path=f"/runs/{{job}}/{name}")
+    return parser
+
+
+def _job(value: str) -> str:
+    if not JOB.fullmatch(value):
+        raise argparse.ArgumentTypeError(f'"{value}" is no job; write 123, 123_4 or 123.0')
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Answers as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def safe(text: object) -> str:
+    """Foreign text for a terminal: what is not printable is shown as an escape, so a job's name does nothing."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def moment(iso: str | None) -> datetime | None:
+    """The API's times."""
+    return None if not iso else datetime.fromisoformat(iso.replace("Z", "+00:00"))
+
+
+def clock(iso: str | None, now: datetime) -> str:
+    """``14:02``; with its day where it is not today's; ``-`` for none. UTC."""
+    at = moment(iso)
+    if at is None:
+        return "-"
+    return at.strftime("%H:%M" if at.date() == now.date() else "%Y-%m-%d %H:%M")
+
+
+def ago(iso: str | None, now: datetime) -> str:
+    """``12s``, ``14m``, ``3h``, ``2d``; ``-`` for none."""
+    at = moment(iso)
+    if at is None:
+        return "-"
+    return span((now - at).total_seconds())
+
+
+def span(seconds: float | None) -> str:
+    """One unit, rounded down; two digits at most."""
+    if seconds is None:
+        return "-"
+    left = max(0, int(seconds))
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if left >= 2 * length:
+            return f"{left // length}{unit}"
+    return f"{left}s"
+
+
+def stalls(answer: Json, now: datetime) -> Iterator[str]:
+    """``STALLED  123-5 (run 123 llm, on c3) since 14:02: …``"""
+    words = (("stalled", "STALLED"), ("stragglers", "STRAGGLER"), ("suspects", "SUSPECT"), ("silent", "SILENT"))
+    for field, word in words:
+        for one in answer.get(field) or []:
+            run = safe(f"{one['run']} {one['run_name']}").strip()
+            since = clock(one["stall"]["since"], now)
+            yield (f"{word}  {safe(one['worker'])} (run {run}, on {safe(one['machine'])}) since {since}: "
+                   f"{safe(one['stall']['evidence'])}")
+
+
+def nothing(answer: Json) -> str:
+    """What is said where no line stands."""
+    watched = answer.get("watched", 0)
+    return f"nothing is stalled: {watched} job{'' if watched == 1 else 's'} watched"
+
+
+def progress(answer: Json, now: datetime) -> Iterator[str]:
+    """A header and a table, one line per worker."""
+    name = safe(f"{answer['run']} {answer['run_name']}").strip()
+    attempt = f", attempt {answer['restarts'] + 1}" if answer["restarts"] else ""
+    if answer["ended"]:
+        yield f"{name}: ended{attempt}"
+    else:
+        yield f"{name}: {safe(answer['state'])} on {safe(answer['machines'])}{attempt}; {safe(answer['reason'])}"
+    for step in answer["steps"]:
+        yield _step(step, now)
+    if answer["silent_machines"]:
+        yield f"  silent: {safe(', '.join(answer['silent_machines']))}"
+    rows = [_worker(worker, now) for worker in answer["workers"]]
+    if rows:
+        yield from table(("WORKER", "NODE", "PID", "STATE", "OUTPUT", "GPUS", "PULSE", "STALLED IN", "UNKNOWN"),
+                         rows)
+
+
+def _step(step: Json, now: datetime) -> str:
+    what = f"stalled after {span(step['stall_after_s'])}, {step['action']}" if step["watched"] else step["reason"]
+    state = "ended" if step["ended"] else f"last output {ago(step['last_output_at'], now)} ago" if (
+        step["last_output_at"]) else "no output seen"
+    return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}"
+
+
+def _worker(worker: Json, now: datetime) -> list[str]:
+    state = worker["finding"] or worker["state"]
+    odd = sorted({p["state"] for p in worker["processes"]} & set("TtZDX"))
+    gpus = ",".join(f"{g['index']}:{_busy(g['busy'])}" for g in worker["gpus"])
+    return [safe(worker["worker"]), safe(worker["node"]), str(worker["pid"] or "-"),
+            state + (f" ({','.join(odd)})" if odd else ""), ago(worker["last_output_at"], now), gpus or "-",
+            "-" if worker["pulse"] is None else f"{worker['pulse']['per_s']:.1f}/s", span(worker["stalled_in_s"]),
+            "; ".join(f"{safe(u['source'])}: {safe(u['reason'])}" for u in worker["unknown"]) or "-"]
+
+
+def _busy(percent: float | None) -> str:
+    return "?" if percent is None else f"{percent:.0f}%"
+
+
+def history(answer: Json) -> Iterator[str]:
+    """``2026-11-29 14:14:05  123-5  Stalled: …``"""
+    for event in answer["events"]:
+        at = moment(event["at"])
+        when = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at else "-"
+        yield f"{when}  {safe(event['worker'] or event['run'])}  {safe(event['message'])}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as their widest cell; one that says nothing in any row is left out."""
+    kept = [at for at in range(len(head)) if any(row[at] != "-" for row in rows)]
+    widths = {at: max(len(head[at]), *(len(row[at]) for row in rows)) for at in kept}
+    for row in (head, *rows):
+        yield "  ".join(row[at].ljust(widths[at]) for at in kept).rstrip()

@@ -1,0 +1,297 @@
+"""A restart, from the decision to the next attempt: the default way, TERM within Slurm's KillWait.
+
+The order: intent stored, cause in the comment, stop file on every node (acknowledged, or its wait is over), one
+more look at Slurm, ``scontrol requeue incomplete``, read back, begin time and closing piece once PENDING, and
+when the next attempt runs its Comment is the user's again. Each stage is stored before it begins, so a
+controller that dies anywhere goes on from there; a command is repeated only when Slurm's state shows that it
+did not happen. ``requeue incomplete`` raises the restart count at once (22.05 to 26.05), so the count alone
+tells a requeue from an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+from astraeus_protocol.findings import Event
+
+from ..slurm.command import Away, Refused
+from ..slurm.jobs import Jobs
+from ..slurm.parse import ENDED
+from ..slurm.types import JobFacts
+from ..store import Intent, Store
+from . import annotate
+from .annotate import Annotations
+from .writer import Wanted
+
+log = logging.getLogger(__name__)
+LOOK_S = 1.0
+"""Between two looks at a job that is changing its state."""
+SLOW_LOOK_S = 15.0
+"""Between two looks at a job that waits: suspended, or PENDING in the queue."""
+REPEAT_S = 5.0
+"""A requeue that Slurm took but whose effect can't be seen is repeated after this time, so often at most:"""
+COMMANDS_MAX = 3
+BROKEN_S = 60.0
+FIRST_REPORTS_S = 20.0
+"""A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
+REPORTED_S = 60.0
+"""How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
+
+
+class Stops(Protocol):
+    """The way of commands to the monitors, through the replies to their reports."""
+
+    def begin(self, job: int, restarts: int, lines: dict[str, str]) -> None:
+        """Ask every node of this attempt to write the stop file."""
+
+    def end(self, job: int) -> None:
+        """Ask no more."""
+
+    def known(self, job: int) -> bool:
+        """A node of the job has reported."""
+
+    def acknowledged(self, job: int) -> bool:
+        """Every node of the job has written it."""
+
+    def attempt_reported(self, job: int, restarts: int) -> bool:
+        """A node has reported an attempt with at least this restart count."""
+
+
+class Clocks(msgspec.Struct, frozen=True):
+    """Time for the restarts: ``wall`` Unix seconds, ``steady`` for waits."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class Restart:
+    """One intent on its way. ``emit`` stores an event."""
+
+    def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations, stops: Stops,
+                 emit: Callable[[Event], None], stop_file_wait_s: float, clocks: Clocks | None = None) -> None:
+        self.intent = intent
+        self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
+        self.stop_file_wait_s = stop_file_wait_s
+        self.clocks = clocks or Clocks()
+
+    async def run(self) -> None:
+        """Go on from the stored stage to the end; waits out a slurmctld that is away."""
+        stages = {"decided": self._annotate, "annotated": self._announce, "stopping": self._stop_file,
+                  "requeuing": self._requeue, "requeued": self._schedule, "scheduled": self._running}
+        wait_s = LOOK_S
+        while self.intent.stage != "done":
+            try:
+                await stages[self.intent.stage]()
+                wait_s = LOOK_S
+            except Away as fault:
+                log.warning("job %d: restart waits at %s: %s", self.intent.job, self.intent.stage, fault)
+                await self.clocks.sleep(wait_s)
+                wait_s = min(wait_s * 2, SLOW_LOOK_S)
+            except Exception:
+                log.exception("job %d: restart broke off at %s; it goes on in a minute", self.intent.job,
+                              self.intent.stage)
+                await self.clocks.sleep(BROKEN_S)
+
+    # Stages
+
+    async def _annotate(self) -> None:
+        if self._healed():
+            return
+        outcome = await self.annotations.settle(self.intent.job, self._wanted("restarting", cause=True))
+        self.intent.cause_by_reply = "comment" in outcome.skipped
+        self.store.reach(self.intent, "annotated")
+
+    async def _announce(self) -> None:
+        if self._healed():
+            return
+        facts = await self._facts()
+        if facts is None or not self._runs(facts):
+            await self._not_ours(facts)
+            return
+        with self.store.together():
+            self._say("stopping", f"Stopping to restart ({self._count()}): {self.intent.finding.said}")
+            self.store.reach(self.intent, "stopping")  # from here no progress ends the restart
+
+    async def _stop_file(self) -> None:
+        intent = self.intent
+        self.stops.begin(intent.job, intent.restarts, intent.stop_lines)
+        try:
+            now = self.clocks.steady()
+            until, known_by = now + self.stop_file_wait_s, now + FIRST_REPORTS_S
+            while not self.stops.acknowledged(intent.job) and now < until:
+                await self.clocks.sleep(0.2)
+                now = self.clocks.steady()
+                if now < known_by and not self.stops.known(intent.job):
+                    until = now + self.stop_file_wait_s
+            self.store.reach(intent, "requeuing")
+        finally:
+            self.stops.end(intent.job)
+
+    async def _requeue(self) -> None:
+        intent = self.intent
+        facts = await self._facts()
+        if facts is None or facts.state in ENDED or (
+                facts.state == "COMPLETING" and facts.restarts == intent.restarts):
+            await self._ended(facts)
+        elif facts.restarts > intent.restarts and not intent.commands:
+            self._decline("another", "the job was requeued by somebody else meanwhile")
+        elif facts.restarts > intent.restarts:
+            with self.store.together():
+                self._say("requeued", f"Requeued {self._count()}: Slurm has stopped it and will start it again")
+                self.store.reach(intent, "requeued")
+        elif facts.start_time != intent.start_time or facts.state == "PENDING":
+            self._decline("another", "the job is another attempt than the one that stalled")
+        elif facts.state != "RUNNING":  # suspended or stopped: requeue would end that, so it waits
+            await self.clocks.sleep(SLOW_LOOK_S)
+        elif intent.commands >= COMMANDS_MAX:
+            self._give_up("Slurm took the requeue but did not carry it out")
+        else:
+            await self._send()
+
+    async def _send(self) -> None:
+        intent = self.intent
+        if intent.commands:
+            await self.clocks.sleep(REPEAT_S)
+            facts = await self._facts()
+            if facts is None or not self._runs(facts):
+                return  # it shows an effect now
+        intent.commands += 1
+        self.store.reach(intent, "requeuing")
+        self._log("scontrol requeue incomplete")
+        try:
+            await self.jobs.requeue(intent.target)
+        except Refused as refusal:
+            self._give_up(f"Slurm refused: {refusal}")
+
+    async def _schedule(self) -> None:
+        """Begin time and closing piece, once the old attempt is gone from its nodes (PENDING)."""
+        intent = self.intent
+        facts = await self._facts()
+        if facts is None or facts.state in ENDED:
+            self._ended_later(facts)
+            return
+        if facts.state == "COMPLETING":
+            await self.clocks.sleep(LOOK_S)
+            return
+        start = ""
+        if facts.state == "PENDING" and not facts.held:
+            left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
+            start = f"now+{max(0, round(left))}"
+        wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)
+        outcome = await self.annotations.settle(intent.job, wanted, start_time=start)
+        if outcome.state == "completing":
+            await self.clocks.sleep(LOOK_S)
+            return
+        if "comment" in outcome.skipped:
+            intent.cause_by_reply = True
+        self.store.reach(intent, "scheduled")
+
+    async def _running(self) -> None:
+        """Wait for the next attempt; its Prolog has read the cause when its first report is here."""
+        facts = await self._facts()
+        if facts is None or facts.state in ENDED:
+            self._ended_later(facts)
+            return
+        if facts.state != "RUNNING":
+            await self._wait_for_report(SLOW_LOOK_S)
+            return
+        await self._wait_for_report(REPORTED_S)
+        self._done("restarted", self._closing(), "restarted",
+                   f"Restarted {self._count()}: it runs again on {facts.nodelist}, cause stalled")
+
+    # Ways out
+
+    def _healed(self) -> bool:
+        """Until the stop file is written a finding that closed ends the restart."""
+        if self.store.finding_id(self.intent.finding_key) is not None:
+            return False
+        self._done("healed", self._over("progress again"))
+        return True
+
+    async def _not_ours(self, facts: JobFacts | None) -> None:
+        """Before the stop: the job is no longer what was decided on."""
+        state = facts.state if facts else "gone"
+        if facts is not None and facts.state in ("SUSPENDED", "STOPPED") and self._same(facts):
+            await self.clocks.sleep(SLOW_LOOK_S)
+            return
+        self._decline("another", f"the job is {state} by now" if facts is None or self._same(facts)
+                      else "the job was requeued meanwhile")
+
+    async def _ended(self, facts: JobFacts | None) -> None:
+        """After the stop file: its user, or its own script, ended the job before the requeue."""
+        state = facts.state if facts else "gone"
+        if state == "COMPLETING":
+            await self.clocks.sleep(LOOK_S)
+            return
+        self._done("ended", self._over(f"ended during the stop, {state}"), "ended_during_stop",
+                   f"Ended during our stop: the job is {state}, so it is not requeued")
+
+    def _ended_later(self, facts: JobFacts | None) -> None:
+        self._done("restarted", self._closing(), "restarted",
+                   f"Requeued {self._count()}; the job is {facts.state if facts else 'gone'} since")
+
+    def _give_up(self, why: str) -> None:
+        wanted = self._over(f"not restarted: {why}")
+        if self.store.finding_id(self.intent.finding_key) is not None:
+            wanted = annotate.stalled([self.intent.finding], f"not restarted: {why}")
+        self._done("refused", wanted, "restart_declined", f"restart declined: {why}")
+
+    def _decline(self, outcome: str, why: str) -> None:
+        self._done(outcome, self._over(why), "restart_declined", f"restart declined: {why}")
+
+    # Small things
+
+    def _done(self, outcome: str, wanted: Wanted, kind: str = "", message: str = "") -> None:
+        """The end, what is said of it, and what is to stand in the comments: one commit."""
+        self.intent.outcome = outcome
+        self._log(f"restart over: {outcome}")
+        with self.store.together():
+            if kind:
+                self._say(kind, message)
+            self.annotations.want(self.intent.job, wanted)
+            self.store.reach(self.intent, "done")
+
+    def _over(self, note: str) -> Wanted:
+        return annotate.over(self.intent.finding, self.clocks.wall(), note)
+
+    async def _facts(self) -> JobFacts | None:
+        shown = await self.jobs.show(self.intent.target)
+        return shown.facts if shown else None
+
+    def _same(self, facts: JobFacts) -> bool:
+        return facts.restarts == self.intent.restarts and facts.start_time == self.intent.start_time
+
+    def _runs(self, facts: JobFacts) -> bool:
+        return facts.state == "RUNNING" and self._same(facts)
+
+    async def _wait_for_report(self, seconds: float) -> None:
+        until = self.clocks.steady() + seconds
+        while self.clocks.steady() < until:
+            if self.stops.attempt_reported(self.intent.job, self.intent.restarts + 1):
+                return
+            await self.clocks.sleep(0.5)
+
+    def _count(self) -> str:
+        return f"{self.intent.number}/{self.intent.budget}"
+
+    def _wanted(self, word: str, *, cause: bool) -> Wanted:
+        note = f"{word} {self._count()}" + (", cause=stalled" if cause else "")
+        return annotate.stalled([self.intent.finding], note)
+
+    def _closing(self, *, cause: bool = False) -> Wanted:
+        note = f"restarted {self._count()}" + (", cause=stalled" if cause else "")
+        return annotate.over(self.intent.finding, self.intent.stopped_at or self.intent.begun_at, note)
+
+    def _log(self, what: str) -> None:
+        log.info("job %d (%s): %s", self.intent.job, self.intent.run, what)
+
+    def _say(self, kind: str, message: str) -> None:
+        self.emit(Event(at=self.clocks.wall(), run=self.intent.run, job=self.intent.job,
+                        worker=self.intent.worker, state="Running", kind=kind, message=message,
+                        details={"finding": self.intent.finding_key}))

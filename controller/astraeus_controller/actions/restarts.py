@@ -1,0 +1,231 @@
+"""Which stalled jobs are to be restarted: decides, declines with a sentence, starts and resumes restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+from astraeus_protocol.findings import Event, Finding
+
+from ..config import Config
+from ..rules.picture import Picture
+from ..slurm.command import Away, Refused
+from ..slurm.jobs import Jobs
+from ..slurm.types import JobFacts
+from ..store import Intent, Store
+from . import annotate, evidence
+from .annotate import Annotations
+from .may_restart import Facts, breaker, may_restart
+from .restart import Clocks, Restart, Stops
+
+log = logging.getLogger(__name__)
+AGAIN_S = 60.0
+"""When a decision that may change is made again."""
+WAIT_S = 5.0
+"""The same where only our own pace, or a silent slurmctld, holds it back."""
+
+
+class View(Protocol):
+    """What is live, as the service knows it."""
+
+    def picture(self, job: int) -> Picture | None: ...
+
+    def watched_jobs(self) -> int: ...
+
+    def stalled_of(self, job: int) -> list[Finding]: ...
+
+
+class _Candidate(msgspec.Struct):
+    finding: Finding
+    due: float
+    said: str = ""
+
+
+class Restarts:
+    """``emit`` stores an event. ``kill_wait_s``: Slurm's KillWait."""
+
+    def __init__(self, config: Config, *, jobs: Jobs, store: Store, annotations: Annotations, stops: Stops,
+                 view: View, emit: Callable[[Event], None], clocks: Clocks | None = None) -> None:
+        self.config, self.jobs, self.store = config, jobs, store
+        self.annotations, self.stops, self.view, self.emit = annotations, stops, view, emit
+        self.clocks = clocks or Clocks()
+        self.kill_wait_s = 30.0
+        self._candidates: dict[str, _Candidate] = {}
+        self._running: dict[int, tuple[Restart, asyncio.Task[None]]] = {}
+        self._past: dict[int, int] = {}
+        self._notes: dict[int, str] = {}
+        self._incident_until = 0.0
+
+    def owns(self, job: int) -> bool:
+        """A restart of this job is under way: its comments are the restart's."""
+        return job in self._running
+
+    def cause(self, job: int, restarts: int) -> str:
+        """Why this attempt runs, where the Comment could not carry it; "" for none."""
+        running = self._running.get(job)
+        if running and running[0].intent.cause_by_reply:
+            return "stalled" if restarts == running[0].intent.restarts + 1 else ""
+        return "stalled" if self._past.get(job) == restarts else ""
+
+    def want(self, finding: Finding) -> None:
+        """A stalled finding of a run that wants to be restarted."""
+        row = self.store.finding_id(finding.key)
+        if finding.key not in self._candidates and row is not None and not self.store.had_restart(row):
+            self._candidates[finding.key] = _Candidate(finding, due=self.clocks.steady())
+
+    def drop(self, key: str) -> None:
+        """The finding closed."""
+        self._candidates.pop(key, None)
+
+    def note(self, job: int) -> str:
+        """Why the job is not restarted, for its comments; "" where nothing was declined."""
+        return self._notes.get(job, "")
+
+    def drop_note(self, job: int) -> None:
+        self._notes.pop(job, None)
+
+    def resume(self) -> None:
+        """Go on with every restart that a controller before this one began."""
+        for intent in self.store.open_intents():
+            log.info("job %d: going on with its restart at %s", intent.job, intent.stage)
+            self._start(Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
+                                stops=self.stops, emit=self.emit, clocks=self.clocks,
+                                stop_file_wait_s=self.config.restart.stop_file_wait_s))
+
+    async def run(self) -> None:
+        """The loop; ends when cancelled, and leaves the restarts where their stages are stored."""
+        try:
+            while True:
+                now = self.clocks.steady()
+                for key in [key for key, one in self._candidates.items() if one.due <= now]:
+                    if key in self._candidates:
+                        await self._consider(self._candidates[key])
+                await self.clocks.sleep(0.5)
+        finally:
+            tasks = [task for _, task in self._running.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _consider(self, candidate: _Candidate) -> None:
+        finding = candidate.finding
+        if self.owns(finding.job):
+            self.drop(finding.key)
+            return
+        try:
+            shown = await self.jobs.show(finding.job)
+            facts = await self._facts(finding, shown.facts if shown else None)
+        except Away as fault:
+            log.warning("job %d: no decision about its restart yet: %s", finding.job, fault)
+            candidate.due = self.clocks.steady() + WAIT_S
+            return
+        if self._candidates.get(finding.key) is not candidate:
+            return  # it closed meanwhile
+        if facts is None:
+            candidate.due = self.clocks.steady() + WAIT_S
+            return
+        self._decide(candidate, facts, shown.facts if shown else None)
+
+    def _decide(self, candidate: _Candidate, facts: Facts, slurm: JobFacts | None) -> None:
+        finding = candidate.finding
+        decision = may_restart(facts)
+        if breaker(facts):
+            self._incident(finding, facts)
+        if decision.answer == "yes" and slurm is not None:
+            self._begin(finding, facts, slurm)
+            return
+        if decision.answer == "wait":
+            candidate.due = self.clocks.steady() + WAIT_S
+            return
+        if decision.sentence != candidate.said:
+            candidate.said = decision.sentence
+            self._decline(finding, decision.sentence, write=facts.act)
+        if decision.answer == "no":
+            self.drop(finding.key)
+        else:
+            candidate.due = self.clocks.steady() + AGAIN_S
+
+    def _begin(self, finding: Finding, facts: Facts, slurm: JobFacts) -> None:
+        row = self.store.finding_id(finding.key)
+        self.drop(finding.key)
+        if row is None:
+            return
+        intent = evidence.new_intent(
+            finding, slurm, number=facts.spent + 1, budget=facts.budget,
+            backoff_s=evidence.backoff_s(self.config.restart, facts.spent),
+            progressed_s=facts.progressed_s, kill_wait_s=self.kill_wait_s, now=self.clocks.wall())
+        with self.store.together():
+            begun = self.store.begin(intent, row)
+            if begun:
+                self.emit(_event(finding, self.clocks.wall(), "restart_intended",
+                                 f"Restart {intent.number}/{intent.budget} intended: {finding.said}"))
+        if begun:
+            self._start(Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
+                                stops=self.stops, emit=self.emit, clocks=self.clocks,
+                                stop_file_wait_s=self.config.restart.stop_file_wait_s))
+
+    def _start(self, restart: Restart) -> None:
+        job = restart.intent.job
+        task = asyncio.get_running_loop().create_task(restart.run(), name=f"restart {job}")
+        self._running[job] = restart, task
+        task.add_done_callback(lambda done: self._over(restart.intent, done))
+
+    def _over(self, intent: Intent, task: asyncio.Task[None]) -> None:
+        job = intent.job
+        self._running.pop(job, None)
+        if intent.cause_by_reply and intent.outcome == "restarted":
+            self._past[job] = intent.restarts + 1  # its first reply may have been lost
+        if not task.cancelled() and task.exception() is not None:
+            log.error("job %d: its restart broke off", job, exc_info=task.exception())
+
+    async def _facts(self, finding: Finding, slurm: JobFacts | None) -> Facts | None:
+        picture = self.view.picture(finding.job)
+        if picture is None:
+            return None
+        return evidence.gather(
+            finding, picture, slurm, self.store, site=self.config.restart,
+            watch=self.config.watch_for(picture.job.partition), now=self.clocks.wall(),
+            kill_wait_s=self.kill_wait_s,
+            stalled_steps={one.step for one in self.view.stalled_of(finding.job)},
+            watched_jobs=self.view.watched_jobs(), completing_nodes=await self._completing(finding, slurm))
+
+    async def _completing(self, finding: Finding, slurm: JobFacts | None) -> tuple[str, ...]:
+        """Nodes of the attempt before that still complete it; only asked where there was one."""
+        history = self.store.restarts_of(finding.job)
+        if not history or not history[-1].nodelist or slurm is None:
+            return ()
+        try:
+            return tuple(await self.jobs.completing_nodes(history[-1].nodelist))
+        except Refused:
+            return ()
+
+    def _decline(self, finding: Finding, sentence: str, *, write: bool) -> None:
+        log.info("job %d (%s): restart declined: %s", finding.job, finding.run, sentence)
+        self.emit(_event(finding, self.clocks.wall(), "restart_declined", f"restart declined: {sentence}"))
+        if write:
+            note = self._notes[finding.job] = f"not restarted: {sentence}"
+            self.annotations.want(finding.job, annotate.stalled(
+                _with(self.view.stalled_of(finding.job), finding), note))
+
+    def _incident(self, finding: Finding, facts: Facts) -> None:
+        """One event for a wave, however many jobs it holds."""
+        if self.clocks.steady() < self._incident_until:
+            return
+        self._incident_until = self.clocks.steady() + evidence.BREAKER_WINDOW_S
+        message = (f"Nothing is stopped: {facts.stalled_jobs} of {facts.watched_jobs} watched jobs stalled within "
+                   "10 min; look for a cause outside of them (storage, network)")
+        log.warning("%s", message)
+        self.emit(_event(finding, self.clocks.wall(), "breaker", message))
+
+
+def _event(finding: Finding, at: float, kind: str, message: str) -> Event:
+    return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running", kind=kind,
+                 message=message, details={"finding": finding.key})
+
+
+def _with(findings: Iterable[Finding], finding: Finding) -> list[Finding]:
+    found = list(findings)
+    return found if any(one.key == finding.key for one in found) else [finding, *found]

@@ -1,0 +1,164 @@
+"""The API on a unix socket: who asks is who the kernel says; users see their own jobs, root and SlurmUser all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+
+import msgspec
+from astraeus_protocol import VERSION
+from astraeus_protocol.findings import Finding
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from . import views
+from .fleet import Fleet
+from .judging import Judging
+from .pass_ import Pass
+from .peer import SCOPE, Peer
+from .store import Store
+from .views import Json
+
+JOB = re.compile(r"(?P<run>\d+(?:_\d+|\+\d+)?)(?:\.(?P<step>\w+))?")
+HISTORY_MAX = 1000
+
+
+class Problem(Exception):
+    """An answer that is an error: an HTTP status and one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Api:
+    """``privileged``: uids that see everything. ``health``: fields for /healthz.
+
+    ``runs`` knows jobs by their names (``123_4``), ``others`` jobs that run on Slurm but reach no monitor.
+    """
+
+    def __init__(self, fleet: Fleet, passes: Pass, store: Store, judging: Judging, *, privileged: set[int],
+                 runs: Callable[[], dict[str, int]], others: Callable[[], list[int]],
+                 health: Callable[[], Json]) -> None:
+        self.fleet, self.passes, self.store, self.judging = fleet, passes, store, judging
+        self.privileged, self.runs, self.others, self.health = privileged, runs, others, health
+
+    def app(self) -> Starlette:
+        routes = [Route("/stalls", self._answer(self.stalls)),
+                  Route("/runs/{job}/progress", self._answer(self.progress)),
+                  Route("/runs/{job}/history", self._answer(self.history)),
+                  Route("/healthz", self._answer(self.healthz))]
+        return Starlette(routes=routes, exception_handlers={404: _no_such_page, 405: _no_such_page})
+
+    def _answer(self, make: Callable[[Request], Json]) -> Callable[[Request], object]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return _json(make(request))
+            except Problem as problem:
+                return _problem(problem.status, problem.sentence)
+        return endpoint
+
+    # What is asked
+
+    def stalls(self, request: Request) -> Json:
+        """Open findings, and how many jobs are watched."""
+        found = sorted((f for f in self.passes.memory if self._may_see(request, f.job)),
+                       key=lambda f: (f.since, f.key))
+        watches = {job: w for job, w in self.judging.watches.items() if self._may_see(request, job)}
+        return {
+            "stalled": [views.finding(f) for f in found if f.kind == "stalled"],
+            "suspects": [views.finding(f) for f in found if f.kind == "suspect"],
+            "stragglers": [],
+            "silent": [views.finding(f) for f in found if f.kind == "node_silent"],
+            "watched": sum(w.watched for w in watches.values()),
+            "unwatched": sum(not w.watched for w in watches.values()),
+            "blind": len(self.others()) if self._all(request) else None,
+        }
+
+    def progress(self, request: Request) -> Json:
+        """A job's workers."""
+        name, step, job = self._job(request)
+        if job is None or job not in self.fleet.jobs or not self._may_see(request, job):
+            raise self._unknown(request, name, job)
+        picture = self.judging.picture(job)
+        if picture is None:
+            raise self._unknown(request, name, job)
+        if step and not any(s.step == step for s in picture.job.steps):
+            steps = ", ".join(s.step for s in picture.job.steps) or "none yet"
+            raise Problem(404, f"job {name} has no step {step}; its steps are: {steps}")
+        watch = self.judging.watches.get(job)
+        return views.progress(picture, self._of(job), step) | {
+            "watched": watch.watched if watch else False, "reason": watch.reason if watch else ""}
+
+    def history(self, request: Request) -> Json:
+        """A job's events, oldest first."""
+        name, _, job = self._job(request)
+        if job is None or not self._may_see(request, job):
+            raise self._unknown(request, name, job)
+        events = self.store.events(job=job, limit=HISTORY_MAX)
+        if not events and job not in self.fleet.jobs:
+            raise self._unknown(request, name, job)
+        return {"run": name, "job": job, "events": [views.event(e) for e in events]}
+
+    def healthz(self, request: Request) -> Json:
+        return {"status": "ok", "version": VERSION} | self.health()
+
+    # Who may see what
+
+    def _all(self, request: Request) -> bool:
+        peer: Peer | None = request.scope.get(SCOPE)
+        return peer is not None and peer.uid in self.privileged
+
+    def _may_see(self, request: Request, job: int) -> bool:
+        peer: Peer | None = request.scope.get(SCOPE)
+        if peer is None:
+            return False
+        return peer.uid in self.privileged or peer.uid == self._owner(job)
+
+    def _owner(self, job: int) -> int | None:
+        held = self.fleet.jobs.get(job)
+        if held is not None and held.parts:
+            return next(iter(held.parts.values())).job.uid
+        return self.store.owner(job)
+
+    def _job(self, request: Request) -> tuple[str, str, int | None]:
+        """(run, step, job id or None) of the request's path."""
+        text = request.path_params["job"]
+        found = JOB.fullmatch(text)
+        if not found:
+            raise Problem(400, f'"{text[:40]}" is no job; write 123, 123_4 or 123.0')
+        run, step = found["run"], found["step"] or ""
+        job = int(run) if run.isdigit() else None
+        if job is None or job not in self.fleet.jobs:
+            job = self.runs().get(run) or self.store.job_of(run) or job
+        return run, step, job
+
+    def _unknown(self, request: Request, name: str, job: int | None) -> Problem:
+        """The same words for a job that is not there and for one that is another user's."""
+        if job is not None and self._all(request) and job in self.others():
+            return Problem(404, f"job {name} runs, but no monitor has reported it: its Prolog did not hand it "
+                                "over (--no-stall-watch, a service), or its nodes' monitors can't reach the "
+                                "controller")
+        whose = "" if self._all(request) else " of yours"
+        return Problem(404, f"no job {name}{whose} is watched; a job that did not ask and holds no GPUs, "
+                            "and one with --no-stall-watch, is not")
+
+    def _of(self, job: int) -> Iterable[Finding]:
+        return [f for f in self.passes.memory if f.job == job]
+
+
+def _json(value: Json, status: int = 200, media_type: str = "application/json") -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=media_type)
+
+
+def _problem(status: int, sentence: str) -> Response:
+    return _json({"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status,
+                  "detail": sentence}, status, "application/problem+json")
+
+
+async def _no_such_page(request: Request, fault: Exception) -> Response:
+    status = getattr(fault, "status_code", 404)
+    return _problem(status, "ask GET /stalls, /runs/JOB/progress, /runs/JOB/history or /healthz")

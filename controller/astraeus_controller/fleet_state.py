@@ -1,0 +1,128 @@
+"""What the fleet holds of a node, a job, a step: plain records without judgement."""
+
+from __future__ import annotations
+
+from astraeus_protocol import report as wire
+from astraeus_protocol.settings import Settings, settings_from
+
+from .fleet_time import FOREVER, LATE_S, Interval, merged, silent_after
+from .slurm.types import JobFacts, JobRow
+
+ALIVE = {"RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT"}
+STOPPED = {"SUSPENDED", "STOPPED"}
+MISSES = 2
+"""A job that two successful polls in a row don't list is over."""
+BATCH_STEPS = {"batch", "interactive"}
+NEVER_STEPS = {"extern"}
+NEXT_DEFAULT_S = 15.0
+"""When a report is awaited from a node that was told nothing yet."""
+
+Key = tuple[int, int, int]
+"""A worker process: (rank, PID, start time)."""
+
+
+class Node:
+    """A node that reports."""
+
+    def __init__(self, report: wire.Report, now: float) -> None:
+        self.boot = report.boot
+        self.session = report.session
+        self.old_sessions: list[str] = []
+        self.seq = report.seq
+        self.first = now
+        self.received = now
+        self.next_s = NEXT_DEFAULT_S
+        self.jobs: set[int] = set()
+
+    def silent(self, now: float) -> bool:
+        """It has missed three reports."""
+        return now - self.received > silent_after(self.next_s)
+
+    def reach(self, now: float) -> float:
+        """Until when its last report tells something: a report that does not come ages nothing for ever."""
+        return min(now, self.received + self.next_s + LATE_S)
+
+
+
+
+
+class Part:
+    """A job's part on one node, as last reported."""
+
+    def __init__(self, job: wire.Job, now: float) -> None:
+        self.job = job
+        self.ended = False
+        self.stops: list[Interval] = []
+        self.received = now
+
+
+class StepMemory:
+    """What is remembered of a step for as long as the attempt lasts."""
+
+    def __init__(self) -> None:
+        self.tied: set[Key] = set()
+        self.ends: dict[int, Key] = {}
+        self.processes: dict[int, list[wire.Process]] = {}
+        self.holder = ""
+        """The node that last reported the step's shared output."""
+        self._raw: dict[str, str] | None = None
+        self._settings = Settings()
+
+    def settings(self, raw: dict[str, str]) -> Settings:
+        if raw != self._raw:
+            self._raw, self._settings = raw, settings_from(raw)
+        return self._settings
+
+
+class Job:
+    """One attempt of a job."""
+
+    def __init__(self, job: int, restarts: int, now: float) -> None:
+        self.job = job
+        self.restarts = restarts
+        self.first = now
+        self.parts: dict[str, Part] = {}
+        self.steps: dict[str, StepMemory] = {}
+        self.own = StepMemory()
+        """Caches the job's own settings."""
+        self.row: JobRow | None = None
+        self.facts: JobFacts | None = None
+        self.facts_at: float | None = None
+        self.state = ""
+        self.state_at: float | None = None
+        self.misses = 0
+        self.over = False
+        """Slurm's facts speak of a later attempt."""
+        self.suspensions: list[Interval] = []
+        self.ended_at: float | None = None
+
+    def word(self, state: str, now: float) -> None:
+        """Slurm's state. A suspension reaches from the last word before it that said otherwise to the next
+        word that says otherwise: the time between two polls counts for the job."""
+        going_on = bool(self.suspensions) and self.suspensions[-1][1] == FOREVER
+        if state in STOPPED and not going_on:
+            start = self.state_at if self.state_at is not None else now
+            self.suspensions = merged([*self.suspensions, (start, FOREVER)])
+        elif state not in STOPPED and going_on:
+            self.suspensions[-1] = (self.suspensions[-1][0], now)
+        self.state, self.state_at = state, now
+
+    @property
+    def ended(self) -> bool:
+        """Slurm says so, twice where it only keeps silent; or every node let go of it."""
+        return (self.over or self.misses >= MISSES or bool(self.state and self.state not in ALIVE)
+                or all(part.ended for part in self.parts.values()))
+
+    @property
+    def live(self) -> dict[str, Part]:
+        """Parts on nodes that have not let go of the job."""
+        return {node: part for node, part in self.parts.items() if not part.ended}
+
+    @property
+    def several_steps(self) -> bool:
+        return sum(step not in BATCH_STEPS and step not in NEVER_STEPS for step in self.steps) > 1
+
+
+def state_word(state: str) -> str:
+    """``CANCELLED by 0`` and ``RUNNING*`` as their first word."""
+    return state.split(" ")[0].rstrip("*+") if state else ""

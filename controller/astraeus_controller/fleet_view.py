@@ -1,0 +1,185 @@
+"""From what the fleet holds of a job to the frozen picture that the rules look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from astraeus_protocol import report as wire
+from astraeus_protocol.names import run_name, worker_name
+from astraeus_protocol.settings import Settings
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from .config import Config
+from .fleet_state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Node, StepMemory
+from .fleet_ties import key_of, processes_of
+from .fleet_time import FOREVER, Interval, merged, overlap, shared
+from .fleet_watch import Facts, watched
+from .rules.picture import GpuView, JobView, Picture, ProcessView, StepView, WorkerView
+
+Pieces = list[tuple[str, wire.Step]]
+"""A step's parts: (node, what it reported)."""
+
+
+class Clock:
+    """Ages of one node's readings at ``now``, with the job's suspended time taken out."""
+
+    def __init__(self, received: float, reach: float, suspended: Sequence[Interval], wall: float) -> None:
+        self.received = received
+        self.reach = reach
+        self.suspended = suspended
+        self.wall = wall
+
+    def age(self, at_receipt: float | None) -> float | None:
+        """Seconds up to now of what was ``at_receipt`` seconds old when its report came."""
+        if at_receipt is None:
+            return None
+        began = self.received - at_receipt
+        age = self.reach - began
+        return max(0.0, age - overlap(self.suspended, began, self.reach)) if self.suspended else age
+
+    def at(self, at_receipt: float | None) -> float | None:
+        """Unix time of it."""
+        return None if at_receipt is None else self.received - at_receipt + self.wall
+
+
+class View:
+    """Builds one job's picture at ``now``; ``wall`` turns boot time into Unix time."""
+
+    def __init__(self, job: Job, nodes: Mapping[str, Node], config: Config, cluster: str, now: float,
+                 wall: float) -> None:
+        self.job, self.config, self.cluster, self.now, self.wall = job, config, cluster, now, wall
+        self.live = job.live
+        self.nodes = {name: nodes[name] for name in self.live}
+        self.silent = sorted(name for name, node in self.nodes.items() if node.silent(now))
+        self.fresh = [name for name in self.live if name not in self.silent]
+        suspended = [*job.suspensions, *shared([self.live[name].stops for name in self.fresh])]
+        self.suspended = merged(suspended) if suspended else []
+        self.clocks = {name: Clock(node.received, node.reach(now), self.suspended, wall)
+                       for name, node in self.nodes.items()}
+        self.first = next(iter(job.parts.values())).job
+        self.partition = job.facts.partition if job.facts else self.first.partition
+        self.gpus = sum(len(part.job.gpus) for part in self.live.values())
+        self.run = self._run()
+
+    def picture(self) -> Picture:
+        job, facts, row = self.job, self.job.facts, self.job.row
+        pieces: dict[str, Pieces] = {}
+        for node, part in self.live.items():
+            for step in part.job.steps:
+                pieces.setdefault(step.step, []).append((node, step))
+        received = [node.received for node in self.nodes.values()]
+        settings = self.job.own.settings(self.first.settings)
+        return Picture(now=self.now + self.wall, cluster=self.cluster, job=JobView(
+            job=job.job, run=self.run,
+            name=facts.name if facts else row.name if row else "",
+            user=(facts.user if facts else "") or self.first.user,
+            account=(facts.account if facts else "") or self.first.account,
+            partition=self.partition, state=job.state, restarts=job.restarts,
+            nodes=(facts.nodes if facts else 0) or self.first.nodes,
+            nodelist=(facts.nodelist if facts else "") or self.first.nodelist,
+            gpus=self.gpus, batch=facts.batch if facts else None, suspended=self._stands_still(),
+            silent_nodes=tuple(self.silent),
+            silent_s=tuple(self.now - self.nodes[name].received for name in self.silent),
+            policy=self.config.policy(self.partition, settings),
+            steps=tuple(self._steps(pieces, settings)), ended=job.ended,
+            facts_s=None if job.facts_at is None else self.now - job.facts_at,
+            report_s=self.now - max(received, default=self.now),
+        ))
+
+    def _run(self) -> str:
+        facts, row = self.job.facts, self.job.row
+        component = facts.component if facts else next(
+            (step.component for part in self.job.parts.values() for step in part.job.steps
+             if step.component is not None), None)
+        return run_name(
+            self.job.job,
+            array_job=facts.array_job if facts else row.array_job if row else 0,
+            array_task=facts.array_task if facts else row.array_task if row else None,
+            leader=(facts.leader if facts else 0) or self.first.leader, component=component)
+
+    def _stands_still(self) -> bool:
+        """Slurm says so, or every process on every node that reports is stopped."""
+        if self.job.state in STOPPED:
+            return True
+        stops = [self.live[name].stops for name in self.fresh]
+        return bool(stops) and all(s and s[-1][1] == FOREVER for s in stops)
+
+    def _steps(self, pieces: dict[str, Pieces], settings: Settings) -> Iterator[StepView]:
+        run = {step for step, parts in pieces.items()
+               if step not in BATCH_STEPS and step not in NEVER_STEPS and not all(p.ended for _, p in parts)}
+        for step, parts in pieces.items():
+            yield self._step(step, parts, settings, bool(run - {step}))
+
+    def _step(self, step: str, parts: Pieces, settings: Settings, others_run: bool) -> StepView:
+        memory = self.job.steps.setdefault(step, StepMemory())
+        some = next((p for _, p in parts if p.settings), parts[0][1])
+        own = memory.settings(some.settings)
+        name = f"{self.run}.{step}" if self.job.several_steps else self.run
+        shared_age, shared_at, lost = self._shared(memory, parts)
+        workers = sorted((self._worker(memory, step, node, piece, worker, shared_age, shared_at, lost)
+                          for node, piece in parts for worker in piece.workers), key=lambda w: w.rank)
+        is_watched, reason = watched(Facts(
+            step=step, others_run=others_run, gpus=self.gpus > 0,
+            step_gpus=any(w.gpus or any(source == "gpu" for source, _ in w.unknown) for w in workers),
+            own=own, own_raw=some.settings, job=settings, job_raw=self.first.settings,
+        ), self.job.facts, self.config)
+        youngest = min(((w.output_s, w.output_at) for w in workers if w.output_s is not None),
+                       default=(shared_age, shared_at))
+        return StepView(
+            step=step, name=name, nodes=some.nodes, tasks=some.tasks,
+            nodelist=some.nodelist or fold([node for node, _ in parts]),
+            policy=self.config.policy(self.partition, own.over(settings)),
+            watched=is_watched, watch_reason=reason, ended=all(p.ended for _, p in parts),
+            complete=len({w.rank for w in workers}) >= some.tasks,
+            output_s=youngest[0], output_at=youngest[1],
+            output_gap_s=max((p.output_gap_s for _, p in parts if p.output_gap_s is not None), default=None),
+            log=next((p.log for _, p in parts if p.log), ""), workers=tuple(workers))
+
+    def _shared(self, memory: StepMemory, parts: Pieces) -> tuple[float | None, float | None, bool]:
+        """(age, Unix time, lost) of the step's shared output; lost: the node that holds it is silent."""
+        best: tuple[float, float] | None = None
+        for node, piece in parts:
+            clock = self.clocks[node]
+            age, at = clock.age(piece.output_s), clock.at(piece.output_s)
+            if age is None or at is None or node in self.silent:
+                continue
+            if best is None or age < best[0]:
+                best = (age, at)
+        lost = memory.holder in self.silent and best is None
+        return (best[0], best[1], lost) if best else (None, None, lost)
+
+    def _worker(self, memory: StepMemory, step: str, node: str, piece: wire.Step, worker: wire.Worker,
+                shared_age: float | None, shared_at: float | None, lost: bool) -> WorkerView:
+        clock = self.clocks[node]
+        stale = node in self.silent
+        output_s, output_at = clock.age(worker.output_s), clock.at(worker.output_s)
+        if lost or (stale and output_s is not None):
+            output_s = output_at = None
+        elif output_s is None or (shared_age is not None and shared_age < output_s):
+            output_s, output_at = shared_age, shared_at
+        return WorkerView(
+            name=worker_name(self.run, step, worker.rank, several_steps=self.job.several_steps),
+            rank=worker.rank, node=node, pid=worker.pid,
+            state="stale" if stale and worker.state == "running" else worker.state,
+            exit_status=worker.exit_status, exit_s=clock.age(worker.exit_s),
+            output_s=output_s, output_at=output_at, writing_s=worker.writing_s,
+            cpu_idle_s=clock.age(worker.cpu_idle_s), cpu_at=clock.at(worker.cpu_idle_s),
+            began_s=clock.age(worker.began_s) or 0.0,
+            processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),
+            gpus=tuple(GpuView(index=g.index, busy=g.busy, idle_s=clock.age(g.idle_s), ever_busy=g.ever_busy,
+                               busy_at=clock.at(g.idle_s)) for g in worker.gpus),
+            unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
+
+    def _process(self, memory: StepMemory, clock: Clock, worker: wire.Worker, p: wire.Process) -> ProcessView:
+        return ProcessView(
+            pid=p.pid, local=p.local, rank=p.rank, comm=p.comm, state=p.state, state_s=clock.age(p.state_s),
+            exit_status=p.exit_status, pulse=p.pulse, pulse_base=p.pulse_base,
+            pulse_gone_s=clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s,
+            traced=p.traced, tied=key_of(worker, p) in memory.tied)
+
+
+def fold(nodes: Sequence[str]) -> str:
+    """``c[1-4]``"""
+    return str(NodeSet.fromlist(sorted(nodes), resolver=RESOLVER_NOGROUP))
+
+

@@ -1,0 +1,179 @@
+"""Judges jobs as their reports come, sweeps all of them, and carries out what a round changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+from astraeus_protocol.findings import Event, Finding
+
+from .actions import annotate
+from .actions.annotate import Annotations
+from .actions.restarts import Restarts
+from .fleet import Fleet
+from .inquiries import Inquiries
+from .pass_ import Change, Pass
+from .rules.picture import Picture
+from .store import Store
+
+log = logging.getLogger(__name__)
+SWEEP_S = 15.0
+SLICE_S = 0.005
+"""After so long without a pause reports get their turn."""
+INLINE_S = 0.002
+"""A job whose last judging took less is judged before its report is answered: a suspect then reports sooner."""
+REST = 20
+"""A job that took longer rests for this many times its last judging: it has many nodes, each with a report."""
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """Whether anything of a job is watched, and the sentence that says why (or why not)."""
+
+    watched: bool
+    reason: str
+
+
+class Judging:
+    """``emit`` stores and logs an event; ``now`` is CLOCK_BOOTTIME in seconds."""
+
+    def __init__(self, fleet: Fleet, passes: Pass, store: Store, annotations: Annotations, restarts: Restarts,
+                 inquiries: Inquiries, emit: Callable[[Event], None], now: Callable[[], float]) -> None:
+        self.fleet, self.passes, self.store = fleet, passes, store
+        self.annotations, self.restarts, self.inquiries = annotations, restarts, inquiries
+        self.emit, self.now = emit, now
+        self.watches: dict[int, Watch] = {}
+        self._cost: dict[int, float] = {}
+        self._dirty: dict[int, float] = {}
+        self._wake = asyncio.Event()
+
+    def picture(self, job: int) -> Picture | None:
+        return next(self.fleet.pictures(self.now(), [job]), None)
+
+    def watched_jobs(self) -> int:
+        return sum(watch.watched for watch in self.watches.values())
+
+    def stalled_of(self, job: int) -> list[Finding]:
+        """Its open stalled findings, those that are only listed left out."""
+        return [f for f in self.passes.memory if f.job == job and f.kind == "stalled" and f.action != "list"]
+
+    def touched(self, jobs: Iterable[int]) -> None:
+        """Something new is known of these jobs: judge small ones now, the others soon."""
+        for job in jobs:
+            cost = self._cost.get(job, 0.0)
+            if cost < INLINE_S:
+                self.judge(job)
+            else:
+                self._dirty.setdefault(job, self.now() + cost * REST)
+                self._wake.set()
+
+    def judge(self, job: int) -> None:
+        """One round for one job; a fault in it never stops the others."""
+        began = time.perf_counter()
+        try:
+            picture = self.picture(job)
+            if picture is None:
+                self.watches.pop(job, None)
+                return
+            if self.fleet.jobs[job].facts is None and not picture.job.ended:
+                self.inquiries.ask(job)
+            self.watches[job] = _watch(picture)
+            self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act")
+        except Exception:
+            log.exception("job %d could not be judged", job)
+        finally:
+            self._cost[job] = time.perf_counter() - began
+
+    async def run(self) -> None:
+        """Dirty jobs when they are due, everything every SWEEP_S; ends when cancelled."""
+        swept = self.now()
+        while True:
+            now = self.now()
+            due = [job for job, at in self._dirty.items() if at <= now]
+            if now - swept >= SWEEP_S:
+                swept, due = now, list(self.fleet.jobs)
+            await self._judge_all(due)
+            if swept == now:
+                self._after_sweep()
+            self._wake.clear()
+            until = min([swept + SWEEP_S, *self._dirty.values()])
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(0.01, until - self.now()))
+            except TimeoutError:
+                continue
+            await asyncio.sleep(0.01)
+
+    async def _judge_all(self, jobs: list[int]) -> None:
+        began = time.perf_counter()
+        for job in jobs:
+            self._dirty.pop(job, None)
+            self.judge(job)
+            if time.perf_counter() - began >= SLICE_S:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+
+    def _after_sweep(self) -> None:
+        now = self.now()
+        self._carry_out(self.passes.orphans(now), act=True)
+        self.fleet.forget(now)
+        for held in (self.watches, self._cost):
+            for job in held.keys() - self.fleet.jobs.keys():
+                del held[job]
+        for job in self.fleet.needs_facts():
+            self.inquiries.ask(job)
+
+    def _carry_out(self, changes: list[Change], act: bool) -> None:
+        if not changes:
+            return
+        with self.store.together():
+            for change in changes:
+                self._note(change)
+            stalled = [c for c in changes if c.finding.kind == "stalled" and c.kind != "check"]
+            for job in {change.finding.job for change in stalled}:
+                self._annotate(job, stalled, act)
+
+    def _note(self, change: Change) -> None:
+        finding = change.finding
+        if change.kind == "check":
+            self.inquiries.ask(finding.job, urgent=True)
+            return
+        if change.kind == "close":
+            self.store.close_finding(finding.key, change.why)
+            self.restarts.drop(finding.key)
+        else:
+            self.store.put_finding(finding)
+            self._own(finding)
+        if change.event is not None:
+            self.emit(change.event)
+        if change.kind == "open" and finding.kind == "stalled" and finding.action == "restart":
+            self.restarts.want(finding)
+
+    def _own(self, finding: Finding) -> None:
+        held = self.fleet.jobs.get(finding.job)
+        if held is not None and held.parts:
+            self.store.put_owner(finding.job, finding.run, next(iter(held.parts.values())).job.uid)
+
+    def _annotate(self, job: int, changes: list[Change], act: bool) -> None:
+        """Bring the job's comments in step with its findings; a restart under way does that by itself."""
+        if self.restarts.owns(job):
+            return
+        open_now = self.stalled_of(job)
+        if open_now:
+            if act:
+                self.annotations.want(job, annotate.stalled(open_now, self.restarts.note(job)))
+            return
+        self.restarts.drop_note(job)
+        last = [c for c in changes if c.finding.job == job and c.kind == "close" and c.finding.action != "list"]
+        if last and (self.store.has_pieces(job) or self.annotations.pending(job)):
+            why = "progress again" if last[-1].why == "progress" else last[-1].why
+            self.annotations.want(job, annotate.over(last[-1].finding, self.fleet.wall(self.now()), why))
+
+
+def _watch(picture: Picture) -> Watch:
+    steps = [step for step in picture.job.steps if not step.ended] or list(picture.job.steps)
+    best = next((step for step in steps if step.watched), steps[0] if steps else None)
+    if best is None:
+        return Watch(False, "not watched yet: no step of it has been reported")
+    return Watch(best.watched, best.watch_reason)

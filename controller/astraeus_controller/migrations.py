@@ -1,0 +1,74 @@
+"""The history database's shape, step by step. Never change one that was released: add another. Times are Unix
+seconds; ``finding``, ``event`` and ``intent`` hold JSON."""
+
+HISTORY = """
+CREATE TABLE findings (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL,
+    job INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    opened_at REAL NOT NULL,
+    closed_at REAL,
+    why TEXT NOT NULL DEFAULT '',
+    finding TEXT NOT NULL
+);
+CREATE UNIQUE INDEX findings_open ON findings (key) WHERE closed_at IS NULL;
+CREATE INDEX findings_opened ON findings (opened_at);
+
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    job INTEGER NOT NULL,
+    run TEXT NOT NULL,
+    event TEXT NOT NULL
+);
+CREATE INDEX events_job ON events (job, id);
+CREATE INDEX events_run ON events (run, id);
+
+-- One row per restart that was begun. finding is its finding's row: one restart per finding at most.
+CREATE TABLE intents (
+    id INTEGER PRIMARY KEY,
+    finding INTEGER NOT NULL UNIQUE,
+    job INTEGER NOT NULL,
+    restarts INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    begun_at REAL NOT NULL,
+    stopped_at REAL,
+    done_at REAL,
+    outcome TEXT NOT NULL DEFAULT '',
+    intent TEXT NOT NULL
+);
+CREATE INDEX intents_job ON intents (job, id);
+CREATE INDEX intents_stopped ON intents (stopped_at);
+
+-- The piece that stands in a job's field, and the one that was about to be written there.
+CREATE TABLE pieces (
+    job INTEGER NOT NULL,
+    field TEXT NOT NULL,
+    written TEXT NOT NULL DEFAULT '',
+    intended TEXT NOT NULL DEFAULT '',
+    skipped TEXT NOT NULL DEFAULT '',
+    at REAL NOT NULL,
+    PRIMARY KEY (job, field)
+);
+
+-- What is still to be brought into a job's comments: a controller that dies goes on with it.
+CREATE TABLE wanted (
+    job INTEGER PRIMARY KEY,
+    comment TEXT NOT NULL,
+    admin_comment TEXT NOT NULL,
+    at REAL NOT NULL
+);
+
+-- Whose job it was: history shows a user only what is the user's own.
+CREATE TABLE owners (
+    job INTEGER PRIMARY KEY,
+    run TEXT NOT NULL,
+    uid INTEGER NOT NULL,
+    at REAL NOT NULL
+);
+CREATE INDEX owners_run ON owners (run);
+"""
+
+MIGRATIONS = (HISTORY,)
+"""Their number is the database's user_version."""

@@ -1,0 +1,298 @@
+"""One round: what the rules conclude, held against the findings that are open. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from astraeus_protocol.durations import say_seconds
+from astraeus_protocol.findings import Event, Finding
+
+from . import rules
+from .fleet import Fleet
+from .pass_progress import NO_STEP, beats, over, progressed, ranks_of, step_of
+from .rules.conclusion import Conclusion
+from .rules.gpus_idle import NEVER
+from .rules.limits import PULSE_BACK_S
+from .rules.picture import JobView, Picture, Policy
+
+NOBODY = "-"
+"""Culprit of a finding's key where no rank stands out."""
+CHECK_AGAIN_S = 10.0
+"""Slurm is asked again for a job's facts after this, when the last asking brought none."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a round changes.
+
+    ``kind``: ``open``, ``update`` (the guilty rank is known better), ``close``; or ``check``: a stall is
+    concluded and Slurm's facts of the job are older than that: fetch them (``needs_facts``), hand them to the
+    fleet, judge the job again. A check's finding is what would open.
+    """
+
+    kind: str
+    finding: Finding
+    event: Event | None
+    why: str
+    needs_facts: bool = False
+
+
+class Pass:
+    """Compares conclusions with open findings. ``memory``: those that the store holds at start."""
+
+    def __init__(self, fleet: Fleet, cluster: str, memory: Iterable[Finding] = ()) -> None:
+        self.fleet = fleet
+        self.cluster = cluster
+        self._open: dict[str, Finding] = {}
+        self._used: dict[str, int] = {}
+        self._first: dict[tuple[int, str], float] = {}
+        self._beats: dict[str, float] = {}
+        self._asked: dict[int, float] = {}
+        self._offsets: dict[str, float] = {}
+        """Unix time minus the fleet's when a finding was opened: a clock that is set is no progress."""
+        self.memory = list(memory)
+
+    @property
+    def memory(self) -> list[Finding]:
+        """The open findings."""
+        return list(self._open.values())
+
+    @memory.setter
+    def memory(self, findings: list[Finding]) -> None:
+        self._open = {finding.key: finding for finding in findings}
+        self.remember(self._open)
+
+    def remember(self, keys: Iterable[str]) -> None:
+        """Keys used before, open or closed: a further stall of the same worker takes the next one."""
+        for key in keys:
+            base, _, number = key.partition("#")
+            self._used[base] = max(self._used.get(base, 0), int(number) if number.isdigit() else 1)
+
+    def suspect_jobs(self) -> set[int]:
+        """Jobs with an open suspect or stalled finding."""
+        return {f.job for f in self._open.values() if f.kind in ("suspect", "stalled")}
+
+    def judge(self, picture: Picture, now: float) -> list[Change]:
+        """What changes for this job. ``now``: the fleet's time."""
+        changes = self._ends(picture)
+        if picture.job.suspended or picture.job.ended:
+            for finding in self._of(picture.job):
+                self._beats.pop(finding.key, None)
+            self._keep_first(picture.job.job, set())
+            return changes
+        concluded = rules.judge(picture)
+        changes += self._progress(picture, now)
+        changes += self._stalled(picture, concluded, now)
+        changes += self._suspects(picture, concluded)
+        changes += self._nodes(picture, concluded)
+        return changes
+
+    def orphans(self, now: float) -> list[Change]:
+        """Closes findings of attempts that are surely over and of which no picture will speak."""
+        pictured = {n for n, job in self.fleet.jobs.items() if job.parts}
+        return [self._close(f, self.fleet.wall(now), "the job ended") for f in self.memory
+                if f.job not in pictured and self.fleet.gone(f.job, f.restarts)]
+
+    # What ends
+
+    def _of(self, job: JobView) -> list[Finding]:
+        return [f for f in self._open.values() if f.job == job.job]
+
+    def _ends(self, picture: Picture) -> list[Change]:
+        heard = self.fleet.all_heard(picture.job.job)
+        return [self._close(f, picture.now, why) for f in self._of(picture.job)
+                if (why := over(f, picture, all_heard=heard))]
+
+    def _progress(self, picture: Picture, now: float) -> list[Change]:
+        changes = []
+        for finding in self._of(picture.job):
+            step = step_of(finding, picture)
+            if finding.kind != "stalled" or step is None:
+                continue
+            if beats(finding, step):
+                back = now - self._beats.setdefault(finding.key, now) >= PULSE_BACK_S
+            else:
+                self._beats.pop(finding.key, None)
+                back = False
+            offset = picture.now - now
+            shift = offset - self._offsets.setdefault(finding.key, offset)
+            if back or progressed(finding, step, shift):
+                changes.append(self._close(finding, picture.now, "progress"))
+        return changes
+
+    def _close(self, finding: Finding, at: float, why: str) -> Change:
+        self._open.pop(finding.key, None)
+        self._beats.pop(finding.key, None)
+        self._offsets.pop(finding.key, None)
+        match finding.kind, why:
+            case "stalled", "progress":
+                kind, message = "progress", "Progress again: no longer stalled"
+            case "stalled", _:
+                kind, message = "stalled_over", f"No longer stalled: {why}"
+            case "suspect", "":
+                kind, message = "suspect_over", "No longer suspect"
+            case "suspect", _:
+                kind, message = "suspect_over", f"No longer suspect: {why}"
+            case _, "":
+                kind, message = "node_back", f"Node {finding.node} reports again"
+            case _:
+                kind, message = "node_back", f"Node {finding.node} no longer matters: {why}"
+        details: dict[str, object] = {
+            finding_field(finding.kind): {"key": finding.key, "since": finding.since}}
+        event = Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
+                      kind=kind, message=message, details=details)
+        return Change("close", finding, event, why or "over")
+
+    # Stalled
+
+    def _stalled(self, picture: Picture, concluded: list[Conclusion], now: float) -> list[Change]:
+        changes: list[Change] = []
+        waiting: set[str] = set()
+        for conclusion in concluded:
+            if conclusion.verdict != "stalled":
+                continue
+            beside = [f for f in self._of(picture.job) if f.kind == "stalled" and f.step == conclusion.step]
+            if conclusion.gang and beside:
+                changes += self._refine(beside[0], conclusion, picture)
+                continue
+            covered = set().union(*(ranks_of(f) for f in beside))
+            new = [name for name in conclusion.workers if rank_in(name) not in covered]
+            if not new:
+                continue
+            finding = self._finding(picture, conclusion, "stalled", new)
+            waiting.add(finding.key)
+            changes += self._open_stalled(finding, picture, now)
+        self._keep_first(picture.job.job, waiting)
+        return changes
+
+    def _open_stalled(self, finding: Finding, picture: Picture, now: float) -> list[Change]:
+        """Opens it once Slurm's word on the job is younger than what first led to the verdict."""
+        job = picture.job
+        first = self._first.setdefault((job.job, finding.key), now - job.report_s)
+        if job.facts_s is None or now - job.facts_s < first:
+            asked = self._asked.get(job.job)
+            if asked is not None and now - asked < CHECK_AGAIN_S:
+                return []
+            self._asked[job.job] = now
+            return [Change("check", finding, None, "Slurm's word on the job is older than the verdict", True)]
+        if job.state != "RUNNING":
+            return []
+        self._asked.pop(job.job, None)
+        return [self._opened(finding, picture, finding.said)]
+
+    def _keep_first(self, job: int, keys: set[str]) -> None:
+        for key in [k for k in self._first if k[0] == job and k[1] not in keys]:
+            del self._first[key]
+
+    # Suspects and nodes
+
+    def _suspects(self, picture: Picture, concluded: list[Conclusion]) -> list[Change]:
+        changes = []
+        stalled = {f.step for f in self._of(picture.job) if f.kind == "stalled"}
+        now = {c.step: c for c in concluded if c.verdict == "suspect"}
+        unknown = {c.step for c in concluded if c.verdict == "unknown" and c.rule == "suspect"}
+        for finding in [f for f in self._of(picture.job) if f.kind == "suspect"]:
+            conclusion = now.pop(finding.step, None)
+            if finding.step in stalled:
+                changes.append(self._close(finding, picture.now, "it is stalled"))
+            elif conclusion is not None:
+                changes += self._refine(finding, conclusion, picture)
+            elif finding.step not in unknown:
+                changes.append(self._close(finding, picture.now, ""))
+        for conclusion in now.values():
+            if conclusion.step not in stalled:
+                finding = self._finding(picture, conclusion, "suspect", conclusion.workers)
+                changes.append(self._opened(finding, picture, conclusion.said))
+        return changes
+
+    def _nodes(self, picture: Picture, concluded: list[Conclusion]) -> list[Change]:
+        changes = []
+        now = {c.node: c for c in concluded if c.verdict == "node_silent"}
+        for finding in [f for f in self._of(picture.job) if f.kind == "node_silent"]:
+            if now.pop(finding.node, None) is None:
+                changes.append(self._close(finding, picture.now, ""))
+        for conclusion in now.values():
+            finding = self._finding(picture, conclusion, "node_silent", conclusion.workers)
+            changes.append(self._opened(finding, picture, conclusion.said))
+        return changes
+
+    # Findings and events
+
+    def _opened(self, finding: Finding, picture: Picture, why: str) -> Change:
+        self._open[finding.key] = finding
+        self.remember([finding.key])
+        return Change("open", finding, _said(finding, picture.now), why)
+
+    def _refine(self, finding: Finding, conclusion: Conclusion, picture: Picture) -> list[Change]:
+        """The guilty rank became known, or is another one. The key stays: alerts resolve by it."""
+        if conclusion.rank is None or (conclusion.rank, conclusion.pid) == (finding.rank, finding.pid):
+            return []
+        better = msgspec.structs.replace(
+            finding, rule=conclusion.rule, worker=conclusion.worker, rank=conclusion.rank,
+            node=conclusion.node, pid=conclusion.pid, said=conclusion.said,
+            details=finding.details | conclusion.evidence | {
+                "ranks": sorted(ranks_of(finding)), "no_progress_s": round(conclusion.since_s, 1)})
+        self._open[finding.key] = better
+        return [Change("update", better, _said(better, picture.now), conclusion.said)]
+
+    def _finding(self, picture: Picture, conclusion: Conclusion, kind: str,
+                 workers: Iterable[str]) -> Finding:
+        job = picture.job
+        policy = _policy(job, conclusion.step)
+        if kind == "node_silent":
+            culprit = conclusion.node
+        else:
+            culprit = conclusion.worker if conclusion.rank is not None else NOBODY
+        base = f"{self.cluster}/{job.job}/{job.restarts}/{conclusion.step}/{kind}/{culprit}"
+        used = self._used.get(base, 0)
+        action = policy.action if kind == "stalled" else "none"
+        listed = policy.never_began == "list" and not policy.asked
+        if action != "none" and conclusion.rule == NEVER and listed:
+            action = "list"
+        details = conclusion.evidence | {"ranks": sorted(rank_in(name) for name in workers),
+                                         "gang": conclusion.gang,
+                                         "no_progress_s": round(conclusion.since_s, 1)}
+        return Finding(
+            key=f"{base}#{used + 1}" if used else base, kind=kind, rule=conclusion.rule, run=job.run,
+            run_name=job.name, job=job.job, restarts=job.restarts, step=conclusion.step,
+            worker=conclusion.worker, rank=conclusion.rank, node=conclusion.node, pid=conclusion.pid,
+            since=conclusion.since, detected_at=picture.now, said=conclusion.said, action=action,
+            details=details)
+
+
+def _said(finding: Finding, at: float) -> Event:
+    """``Stalled: No progress for 12m: <said>``, ``Suspect: <said>``."""
+    match finding.kind:
+        case "stalled":
+            message = f"Stalled: No progress for {say_seconds(_no_progress_s(finding, at))}: {finding.said}"
+        case "suspect":
+            message = f"Suspect: {finding.said}"
+        case _:
+            message = f"Node silent: {finding.said}"
+    return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
+                 kind=finding.kind, message=message,
+                 details={finding_field(finding.kind): {
+                     "key": finding.key, "rule": finding.rule, "since": finding.since,
+                     "detected_at": finding.detected_at, "action": finding.action,
+                     "evidence": finding.said, **finding.details}})
+
+
+def _no_progress_s(finding: Finding, at: float) -> float:
+    """Suspended time is not counted."""
+    seconds = finding.details.get("no_progress_s")
+    return float(seconds) if isinstance(seconds, int | float) else at - finding.since
+
+
+def finding_field(kind: str) -> str:
+    """The field of an event's details that holds the evidence: ``stall``, ``suspect``, ``node``."""
+    return {"stalled": "stall", "node_silent": "node"}.get(kind, kind)
+
+
+def rank_in(name: str) -> int:
+    """5 of ``123-5`` and of ``123_4.0-5``."""
+    return int(name.rsplit("-", 1)[1])
+
+
+def _policy(job: JobView, step: str) -> Policy:
+    return job.policy if step == NO_STEP else next(
+        (s.policy for s in job.steps if s.step == step), job.policy)

@@ -1,0 +1,115 @@
+"""HTTP on sockets that we open ourselves, and who speaks on a unix socket (SO_PEERCRED)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+SCOPE = "astraeus.peer"
+"""Key of the Peer in a request's scope; absent where the socket is no unix socket."""
+MODE = 0o666
+"""Everybody may speak to the API; what each is told follows from who it is."""
+
+
+class SocketFault(Exception):
+    """The socket can't be used; the text is one sentence."""
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """The process at the other end, as the kernel names it."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class PeerProtocol(H11Protocol):
+    """Adds the peer to the scope of every request."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is None or connection.family != socket.AF_UNIX:
+            return
+        size = struct.calcsize("3i")
+        peer = Peer(*struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)))
+        app = self.app
+
+        async def with_peer(scope: Any, receive: Any, send: Any) -> None:
+            scope[SCOPE] = peer
+            await app(scope, receive, send)
+
+        self.app = with_peer
+
+
+class Server(uvicorn.Server):
+    """A server among others in one loop: the service handles signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def server(app: Any) -> Server:
+    """A server for ``app``, quiet: what happens is logged by the service."""
+    return Server(uvicorn.Config(app, http=PeerProtocol, ws="none", lifespan="off", log_config=None,
+                                 access_log=False, server_header=False, date_header=False, proxy_headers=False,
+                                 timeout_keep_alive=5, timeout_graceful_shutdown=2, limit_concurrency=4000))
+
+
+def listen_tcp(address: str) -> socket.socket:
+    """A listening socket for ``host:port``; IPv6 hosts in brackets."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise SocketFault(f'listen = "{address}" is no address; write HOST:PORT, such as 0.0.0.0:6831')
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM,
+                                   flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(found[0], found[1])
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(found[4])
+    except OSError as fault:
+        raise SocketFault(f"can't listen on {address}: {fault.strerror}") from None
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener
+
+
+def listen_unix(path: str) -> socket.socket:
+    """A listening unix socket that everybody may connect to; one that a dead process left is replaced."""
+    where = Path(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if where.exists() and stat.S_ISSOCK(where.stat().st_mode):
+            if _answers(path):
+                raise SocketFault(f"another controller answers on {path}; stop it first")
+            where.unlink()
+        listener.bind(path)
+        os.chmod(path, MODE)
+    except OSError as fault:
+        raise SocketFault(f"can't listen on {path}: {fault.strerror or fault}") from None
+    listener.listen(128)
+    listener.setblocking(False)
+    return listener
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True

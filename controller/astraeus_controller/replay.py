@@ -1,0 +1,116 @@
+"""Runs a recording through fleet, rules and pass on its own clock, and says what would have been done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from astraeus_protocol.report import Report
+
+from . import recording
+from .config import Config, parse
+from .fleet import Fleet
+from .pass_ import Change, Pass
+from .recording import Line, Meta
+from .slurm.types import JobFacts, Snapshot
+
+SWEEP_S = 15.0
+
+
+class Replay:
+    """State of one replay. ``config`` goes over the recording's own."""
+
+    def __init__(self, config: Config | None) -> None:
+        self.config = config
+        self.cluster = ""
+        self.fleet: Fleet | None = None
+        self.passes: Pass | None = None
+        self.swept = 0.0
+        self.own: Config | None = None
+
+    def line(self, line: Line) -> Iterator[dict[str, Any]]:
+        """What a line leads to, the sweeps between the line before and this one first."""
+        if isinstance(line.data, Meta):
+            self.cluster = line.data.cluster
+            return
+        if isinstance(line.data, str):
+            self.own = parse(line.data, "the recording's configuration")
+            return
+        fleet, passes = self._started(line)
+        while self.swept + SWEEP_S <= line.now:
+            self.swept += SWEEP_S
+            yield from self._judge(fleet, passes, None, self.swept)
+            fleet.forget(self.swept)
+        touched: list[int] | None = []
+        match line.data:
+            case Report():
+                touched = fleet.report(line.data, line.now)
+            case Snapshot():
+                touched = fleet.slurm(line.data, line.now)
+            case JobFacts():
+                fleet.job_facts(line.data, line.now)
+                touched = [line.data.job]
+        yield from self._judge(fleet, passes, touched, line.now)
+        for change in passes.orphans(line.now):
+            yield from said(change, line.now, self._mode(change.finding.job))
+        if isinstance(line.data, Report):
+            fleet.next_s(line.data.node, passes.suspect_jobs())
+
+    def _started(self, line: Line) -> tuple[Fleet, Pass]:
+        if self.fleet is None or self.passes is None:
+            self.fleet = Fleet(self._config(), self.cluster, line.wall - line.now)
+            self.passes = Pass(self.fleet, self.cluster)
+            self.swept = line.now
+        return self.fleet, self.passes
+
+    def _config(self) -> Config:
+        return self.config or self.own or Config()
+
+    def _mode(self, job: int) -> str:
+        held = self.fleet.jobs.get(job) if self.fleet else None
+        partition = held.facts.partition if held and held.facts else ""
+        return self._config().watch_for(partition).mode
+
+    def _judge(self, fleet: Fleet, passes: Pass, jobs: list[int] | None,
+               now: float) -> Iterator[dict[str, Any]]:
+        for picture in fleet.pictures(now, jobs):
+            changes = passes.judge(picture, now)
+            if any(change.needs_facts for change in changes):
+                facts = fleet.jobs[picture.job.job].facts
+                if facts is not None:
+                    # Slurm can't be asked in a replay: its last recorded word stands.
+                    last = msgspec.structs.replace(facts, state=fleet.jobs[facts.job].state)
+                    fleet.job_facts(last, now)
+                    changes = [change for change in changes if not change.needs_facts]
+                    for again in fleet.pictures(now, [picture.job.job]):
+                        changes += passes.judge(again, now)
+            for change in changes:
+                yield from said(change, now, self._mode(picture.job.job))
+
+
+def said(change: Change, now: float, mode: str) -> Iterator[dict[str, Any]]:
+    """A change as JSON-able dict, and the actions that it would lead to; ``mode``: observe, act."""
+    finding = change.finding
+    yield {"kind": change.kind, "now": round(now, 3), "why": change.why,
+           "finding": msgspec.to_builtins(finding),
+           "event": None if change.event is None else msgspec.to_builtins(change.event)}
+    if finding.kind != "stalled" or change.kind not in ("open", "update", "close"):
+        return
+    common = {"kind": "action", "now": round(now, 3), "job": finding.job, "key": finding.key, "would": mode == "act"}
+    if finding.action != "list":
+        yield common | {"action": "annotate"}
+    if change.kind == "open" and finding.action == "restart":
+        yield common | {"action": "restart"}
+
+
+def replay(lines: Iterable[str], config: Config | None = None) -> Iterator[dict[str, Any]]:
+    """Findings, events and would-be actions of a recording, in order.
+
+    Each is a dict with ``kind`` (``open``, ``update``, ``close``, ``check``, ``action``) and ``now``. An
+    action is what the verdict asks for, before the checks that look at Slurm once more; ``would`` tells
+    whether the mode lets it be done. RecordingFault where a line can't be read.
+    """
+    state = Replay(config)
+    for line in recording.read(lines):
+        yield from state.line(line)

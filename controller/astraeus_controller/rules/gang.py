@@ -1,0 +1,110 @@
+"""The gang of a step: who belongs to it, who of it is in an odd state, who waits."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .limits import D_STATE_S
+from .picture import ProcessView, StepView, WorkerView
+
+DEAD = ("X", "Z")
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One tied worker process and the worker that it belongs to."""
+
+    worker: WorkerView
+    process: ProcessView
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known."""
+
+    member: Member
+    kind: str
+    age: float | None
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """A tied gang as it stands.
+
+    ``members`` leaves out who exited 0: that is the evidence of nothing. ``others`` are the members without a
+    sign; ``waiting`` those of them whose pulse is known to be gone.
+    """
+
+    members: tuple[Member, ...]
+    signs: tuple[Sign, ...]
+    others: tuple[Member, ...]
+    waiting: tuple[Member, ...]
+    beating: tuple[Member, ...]
+    traced: bool
+
+    @property
+    def waits(self) -> bool:
+        """The pulse of more than half of the others is gone; unknown counts as not gone."""
+        return 2 * len(self.waiting) > len(self.others)
+
+    @property
+    def beats(self) -> bool:
+        """The pulse of more than half of the members is known and present."""
+        return 2 * len(self.beating) > len(self.members)
+
+
+def gang_of(step: StepView) -> Gang | None:
+    """The step's gang; None unless two tied worker processes or more are left of it."""
+    members = tuple(Member(worker, process) for worker in step.workers for process in worker.processes
+                    if process.tied and not _finished(process))
+    if len(members) < 2:
+        return None
+    signs = _signs(members)
+    odd = {id(sign.member) for sign in signs}
+    others = tuple(member for member in members if id(member) not in odd)
+    return Gang(
+        members=members,
+        signs=signs,
+        others=others,
+        waiting=tuple(member for member in others if _pulse(member) == "gone"),
+        beating=tuple(member for member in members if _pulse(member) == "present"),
+        traced=any(m.process.traced or m.process.state == "t" for m in members),
+    )
+
+
+def sign_of(worker: WorkerView, process: ProcessView) -> Sign | None:
+    """The state of a worker process that keeps others waiting, if it is in one."""
+    if worker.state == "stale" or process.traced or _finished(process):
+        return None
+    member = Member(worker, process)
+    match process.state:
+        case "T":
+            return Sign(member, "T", process.state_s)
+        case "Z":
+            return Sign(member, "Z", process.state_s)
+        case "X":
+            return Sign(member, "gone", process.state_s)
+        case "D" if process.state_s is not None and process.state_s >= D_STATE_S:
+            return Sign(member, "D", process.state_s)
+    return None
+
+
+def _signs(members: tuple[Member, ...]) -> tuple[Sign, ...]:
+    """Signs of all members. Deaths whose status nobody saw count only while they are a minority: a launcher's
+    processes that finish one after the other leave no status behind, and all but the last would look dead."""
+    signs = [sign for m in members if (sign := sign_of(m.worker, m.process))]
+    unseen = [s for s in signs if s.kind in ("Z", "gone") and s.member.process.exit_status is None]
+    if 2 * len(unseen) >= len(members):
+        signs = [sign for sign in signs if sign not in unseen]
+    # The same member objects as in the gang, so that they can be told from the others.
+    by_process = {id(m.process): m for m in members}
+    return tuple(Sign(by_process[id(s.member.process)], s.kind, s.age) for s in signs)
+
+
+def _finished(process: ProcessView) -> bool:
+    return process.state in DEAD and process.exit_status == 0
+
+
+def _pulse(member: Member) -> str:
+    """``gone``, ``present``, or ``unknown``."""
+    gone = member.process.pulse_gone_s
+    if gone is None or member.worker.state != "running" or member.process.state in DEAD:
+        return "unknown"
+    return "gone" if gone > 0 else "present"

@@ -1,0 +1,66 @@
+"""Every number that a rule uses, in one table. ``docs/rules.md`` shows it; a test keeps both in step."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A named default: its value and unit, what it means, and why it is what it is."""
+
+    name: str
+    value: float
+    unit: str
+    words: str
+    why: str
+
+
+TABLE: tuple[Limit, ...] = (
+    Limit("COLLECTIVE_MAX_S", 600, "s",
+          "a stuck collective is a stall after the run's patience or this, whichever is shorter",
+          "a member that is stopped, dead or in D while the others wait is no slow step: ten minutes of it "
+          "need no further patience"),
+    Limit("D_STATE_S", 30, "s",
+          "a member in uninterruptible sleep counts from here on",
+          "reads and writes pass through D for moments all the time; half a minute without a break is a "
+          "storage or a driver that does not answer"),
+    Limit("PULSE_HOLD_S", 30, "s",
+          "for so long the pulse of more than half of the others must be gone before a stall is said",
+          "survivors of a stopped peer lose their pulse within two windows of 5 s and never get it back; a "
+          "long kernel or a barrier in a healthy run takes it away for less"),
+    Limit("WRITING_MAX_S", 7200, "s",
+          "for so long at most growing writes count as a checkpoint and forbid a verdict",
+          "the longest checkpoints known take well under two hours; a task that writes for longer without "
+          "output is not saving one"),
+    Limit("SUSPECT_QUIET_S", 30, "s",
+          "output must be quiet for this, or three of the step's usual gaps, before a lost pulse is shown",
+          "gangs lose their pulse for a moment at each barrier; nobody prints more often than they step"),
+    Limit("SUSPECT_GAPS", 3, "gaps",
+          "how many of the step's usual gaps between outputs count as quiet",
+          "gaps vary by a factor of two in healthy runs"),
+    Limit("PROGRESS_SLACK_S", 20, "s",
+          "output or a busy GPU must be this much newer than a finding's last progress to close it",
+          "a monitor that was killed and started again knows its clocks to 15 s; a finding opens 30 s after "
+          "the last progress at the earliest, so nothing real is missed"),
+    Limit("PULSE_BACK_S", 10, "s",
+          "the majority's pulse must be present for this long to close a finding of a gang",
+          "two windows of 5 s: one window can catch a single wake-up"),
+)
+
+_VALUES = {limit.name: limit.value for limit in TABLE}
+
+COLLECTIVE_MAX_S = _VALUES["COLLECTIVE_MAX_S"]
+D_STATE_S = _VALUES["D_STATE_S"]
+PULSE_HOLD_S = _VALUES["PULSE_HOLD_S"]
+WRITING_MAX_S = _VALUES["WRITING_MAX_S"]
+SUSPECT_QUIET_S = _VALUES["SUSPECT_QUIET_S"]
+SUSPECT_GAPS = _VALUES["SUSPECT_GAPS"]
+PROGRESS_SLACK_S = _VALUES["PROGRESS_SLACK_S"]
+PULSE_BACK_S = _VALUES["PULSE_BACK_S"]
+
+
+def markdown() -> str:
+    """The table as docs/rules.md holds it."""
+    lines = ["| name | default | what it means | why |", "|---|---|---|---|"]
+    lines += [f"| `{row.name}` | {row.value:g} {row.unit} | {row.words} | {row.why} |" for row in TABLE]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,92 @@
+"""Sentences: what the findings say, in the words of docs/rules.md."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from astraeus_protocol.durations import say_seconds
+
+from .gang import Gang, Member, Sign
+from .picture import GpuView
+
+NOBODY = "no rank stands out"
+NAMED_AT_MOST = 3
+
+
+def clock(at: float, now: float) -> str:
+    """``14:02 UTC``; with the date when it is not today's."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    return then.strftime("%H:%M UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC")
+
+
+def no_output(at: float, now: float) -> str:
+    return f"no output since {clock(at, now)}"
+
+
+def who(member: Member) -> str:
+    """``rank 5 (node c3, PID 4242)``; ``rank 0 · local process 2 (RANK=2, PID 4242) on c1``."""
+    worker, process = member.worker, member.process
+    if len(worker.processes) < 2:
+        return f"rank {worker.rank} (node {worker.node}, PID {process.pid})"
+    rank = f"RANK={process.rank}, " if process.rank else ""
+    return f"rank {worker.rank} · local process {process.local} ({rank}PID {process.pid}) on {worker.node}"
+
+
+def state(sign: Sign) -> str:
+    """``is stopped (state T) for 40s``, ``is gone: killed by signal 9 (KILL)``."""
+    lasts = "" if sign.age is None else f" for {say_seconds(sign.age)}"
+    match sign.kind:
+        case "T":
+            return f"is stopped (state T){lasts}"
+        case "Z":
+            return f"is a zombie (state Z){lasts}"
+        case "D":
+            return f"is in uninterruptible sleep (state D){lasts}"
+        case _:
+            return f"is gone: {ending(sign.member.process.exit_status)}"
+
+
+def ending(status: int | None) -> str:
+    """A wait status in words: ``killed by signal 9 (KILL)``, ``exited with code 3``."""
+    if status is None:
+        return "nobody saw how it ended"
+    number = status & 0x7F
+    if not number:
+        return f"exited with code {status >> 8}"
+    try:
+        return f"killed by signal {number} ({signal.Signals(number).name.removeprefix('SIG')})"
+    except ValueError:
+        return f"killed by signal {number}"
+
+
+def named(culprits: Sequence[Sign]) -> str:
+    """Who is guilty and why; ``no rank stands out`` where nobody is."""
+    if not culprits:
+        return NOBODY
+    parts = [f"{who(sign.member)} {state(sign)}" for sign in culprits[:NAMED_AT_MOST]]
+    if len(culprits) > NAMED_AT_MOST:
+        parts.append(f"{len(culprits) - NAMED_AT_MOST} more are in such a state")
+    return "; ".join(parts)
+
+
+def waiting(gang: Gang) -> str:
+    """``7 of 7 other ranks wait``."""
+    several = any(len(member.worker.processes) > 1 for member in gang.members)
+    noun = "processes" if several else "ranks"
+    return f"{len(gang.waiting)} of {len(gang.others)} other {noun} wait"
+
+
+def its_gpus(found: Sequence[GpuView], now: float) -> str:
+    """``its 2 GPUs idle since 14:01 UTC``, ``its GPU was never busy``."""
+    noun = "its GPU" if len(found) == 1 else f"its {len(found)} GPUs"
+    return f"{noun} {idle(found, now, one=len(found) == 1)}"
+
+
+def idle(found: Sequence[GpuView], now: float, *, one: bool = False) -> str:
+    """``idle since 14:01 UTC``, ``were never busy``."""
+    if not any(gpu.ever_busy for gpu in found):
+        return f"{'was' if one else 'were'} never busy"
+    at = max((gpu.busy_at for gpu in found if gpu.busy_at is not None), default=None)
+    return "idle" if at is None else f"idle since {clock(at, now)}"

@@ -1,0 +1,260 @@
+"""The controller: one process, one loop. Reports come in, jobs are judged, findings are acted on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import pwd
+import signal
+import time
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from astraeus_protocol import report as wire
+from astraeus_protocol.findings import Event
+from astraeus_protocol.names import run_name
+
+from . import peer, recording
+from .actions.annotate import Annotations
+from .actions.restarts import Restarts
+from .actions.writer import Pace, Writer
+from .api import Api
+from .config import Config
+from .fleet import Fleet
+from .ingest import Ingest
+from .inquiries import Inquiries
+from .judging import Judging
+from .pass_ import Pass
+from .slurm.command import Away, Commands, Refused
+from .slurm.jobs import Jobs, kill_wait
+from .slurm.types import JobFacts, Snapshot
+from .stops import StopFiles
+from .store import Store
+from .views import Json
+
+log = logging.getLogger(__name__)
+HOUSEKEEPING_S = 3600.0
+START_RETRY_S = 5.0
+
+
+class ServiceFault(Exception):
+    """The service can't start; the text is one sentence."""
+
+
+def boottime() -> float:
+    """CLOCK_BOOTTIME in seconds: it goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Service:
+    """Everything of one controller, wired. ``settings``: ``scontrol show config``."""
+
+    def __init__(self, config: Config, store: Store, commands: Commands, key: bytes, settings: dict[str, str],
+                 record: recording.Writer | None = None) -> None:
+        self.config, self.store, self.record = config, store, record
+        self.cluster = config.cluster or settings.get("ClusterName", "") or "cluster"
+        self.jobs = Jobs(commands)
+        self.fleet = Fleet(config, self.cluster, time.time() - boottime())
+        self.passes = Pass(self.fleet, self.cluster, store.open_findings())
+        self.passes.remember(store.keys())
+        self.stops = StopFiles(self.fleet)
+        self.inquiries = Inquiries(self.jobs, self.take_facts)
+        self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
+        self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
+                                 stops=self.stops, view=self, emit=self.emit)
+        self.restarts.kill_wait_s = kill_wait(settings)
+        self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
+                               self.emit, boottime)
+        self.ingest = Ingest(key, self.take_report)
+        self.api = Api(self.fleet, self.passes, store, self.judging, privileged=_privileged(config),
+                       runs=lambda: self._runs, others=self._others, health=self._health)
+        self._snapshot = Snapshot(jobs=())
+        self._runs: dict[str, int] = {}
+        self._polled: float | None = None
+        self._reports = 0
+
+    # What restarts ask of it (actions.restarts.View)
+
+    def picture(self, job: int) -> Any:
+        return self.judging.picture(job)
+
+    def watched_jobs(self) -> int:
+        return self.judging.watched_jobs()
+
+    def stalled_of(self, job: int) -> Any:
+        return self.judging.stalled_of(job)
+
+    # What comes in
+
+    def take_report(self, report: wire.Report) -> wire.Reply:
+        """A verified report; its reply."""
+        now = boottime()
+        self.fleet.wall_offset = time.time() - now
+        self._reports += 1
+        if self.record:
+            self.record.report(report, now, time.time())
+        self.judging.touched(self.fleet.report(report, now))
+        suspects = self.passes.suspect_jobs() | self.stops.jobs | self.inquiries.urgent
+        return wire.Reply(
+            nonce=report.nonce, next_s=self.fleet.next_s(report.node, suspects),
+            commands=self.stops.commands(report.jobs), tied=self.fleet.tied_steps(report.node),
+            causes={str(job.job): self.restarts.cause(job.job, job.restarts)
+                    for job in report.jobs if job.restarts and not job.restart_cause})
+
+    def take_snapshot(self, snapshot: Snapshot) -> None:
+        """A successful poll."""
+        now = boottime()
+        if self.record:
+            self.record.slurm(snapshot, now, time.time())
+        self._snapshot, self._polled = snapshot, now
+        self._runs = {run_name(row.job, array_job=row.array_job, array_task=row.array_task): row.job
+                      for row in snapshot.jobs}
+        self.judging.touched(self.fleet.slurm(snapshot, now))
+
+    def take_facts(self, job: int, facts: JobFacts | None) -> None:
+        """Slurm's word on one job."""
+        if facts is None:
+            return  # polls tell its end
+        now = boottime()
+        if self.record:
+            self.record.job(facts, now, time.time())
+        self.fleet.job_facts(facts, now)
+        self.judging.judge(job)
+
+    def emit(self, event: Event) -> None:
+        """A line of history."""
+        self.store.add_event(event)
+        log.info("%s: %s", event.worker or event.run, event.message)
+
+    def _skipped(self, job: int, field: str, why: str) -> None:
+        run = next((name for name, number in self._runs.items() if number == job), str(job))
+        self.emit(Event(at=time.time(), run=run, job=job, worker=run, state="Running",
+                        kind="annotation_skipped", message=f"annotation skipped: {field} left as it is: {why}",
+                        details={"field": field}))
+
+    def _others(self) -> list[int]:
+        """Jobs that run on Slurm and reach no monitor."""
+        return [row.job for row in self._snapshot.jobs if row.state == "RUNNING" and row.job not in self.fleet.jobs]
+
+    def _health(self) -> Json:
+        polled = None if self._polled is None else round(boottime() - self._polled, 1)
+        return {"cluster": self.cluster, "mode": self.config.watch.mode, "slurm_polled_s": polled,
+                "nodes": len(self.fleet.nodes), "jobs": len(self.fleet.jobs), "reports": self._reports}
+
+    # What runs
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set."""
+        reports = peer.server(self.ingest.app())
+        api = peer.server(self.api.app())
+        report_socket = peer.listen_tcp(self.config.controller.listen)
+        api_socket = peer.listen_unix(self.config.controller.api_socket)
+        self.restarts.resume()
+        for finding in self.passes.memory:
+            if finding.kind == "stalled" and finding.action == "restart":
+                self.restarts.want(finding)
+        loops: list[Coroutine[Any, Any, None]] = [
+            reports.serve(sockets=[report_socket]), api.serve(sockets=[api_socket]), self._poll(),
+            self._housekeeping(), self.judging.run(), self.inquiries.run(), self.annotations.run(),
+            self.restarts.run()]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(loop) for loop in loops]
+        log.info("cluster %s, mode %s: reports on %s, API on %s, %d findings and %d restarts open", self.cluster,
+                 self.config.watch.mode, self.config.controller.listen, self.config.controller.api_socket,
+                 len(self.passes.memory), len(self.store.open_intents()))
+        waiter: asyncio.Task[Any] = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        reports.should_exit = api.should_exit = True
+        for task in tasks[2:]:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=5)
+        with contextlib.suppress(OSError):
+            os.unlink(self.config.controller.api_socket)
+        for task in done - {waiter}:
+            if task.exception():
+                raise ServiceFault(f"a part of the controller broke off: {task.exception()!r}") from task.exception()
+        log.info("stopped")
+
+    async def _poll(self) -> None:
+        well = True
+        while True:
+            try:
+                self.take_snapshot(await self.jobs.poll())
+                if not well:
+                    log.info("slurm: answers again")
+                well = True
+            except (Away, Refused) as fault:
+                if well:
+                    log.warning("slurm: %s; what it would say is unknown until it answers", fault)
+                well = False
+            await asyncio.sleep(self.config.slurm.poll_s if well else min(15.0, self.config.slurm.poll_s))
+
+    async def _housekeeping(self) -> None:
+        while True:
+            self.store.forget()
+            await asyncio.sleep(HOUSEKEEPING_S)
+            with contextlib.suppress(Away, Refused):
+                self.restarts.kill_wait_s = kill_wait(await self.jobs.settings())
+
+
+def _privileged(config: Config) -> set[int]:
+    try:
+        return {0, pwd.getpwnam(config.controller.slurm_user).pw_uid}
+    except KeyError:
+        return {0}
+
+
+@contextlib.contextmanager
+def only_one(state: Path) -> Iterator[None]:
+    """Two controllers on one history would both act."""
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o750)
+        lock: IO[str] = open(state / "controller.lock", "a")  # noqa: SIM115 - held by the with below
+    except OSError as fault:
+        raise ServiceFault(f"can't write to {state}: {fault.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ServiceFault(f"another controller runs on {state}; stop it first") from None
+        yield
+
+
+async def serve(config: Config, key: bytes, record: recording.Writer | None = None, toml: str = "") -> None:
+    """Run a controller until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    commands = Commands(config.slurm.bin, config.slurm.timeout_s)
+    with only_one(Path(config.controller.state)):
+        store = Store(Path(config.controller.state) / "history.db")
+        try:
+            settings = await _settings(Jobs(commands), stop)
+            if settings is None:
+                return
+            service = Service(config, store, commands, key, settings, record)
+            if record:
+                record.meta(service.cluster, boottime(), time.time())
+                record.config(toml, boottime(), time.time())
+            await service.run(stop)
+        finally:
+            store.close()
+
+
+async def _settings(jobs: Jobs, stop: asyncio.Event) -> dict[str, str] | None:
+    """``scontrol show config``; waits for slurmctld, for findings and restarts need the cluster's name."""
+    told = False
+    while not stop.is_set():
+        try:
+            return await jobs.settings()
+        except (Away, Refused) as fault:
+            if not told:
+                log.warning("slurm: %s; waiting for it", fault)
+            told = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), START_RETRY_S)
+    return None

@@ -1,0 +1,107 @@
+"""What the controller asks of Slurm and tells it: a short, fixed list of commands."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+import msgspec
+
+from . import parse
+from .command import Away, Commands, Refused
+from .types import JobFacts, Snapshot
+
+UNKNOWN_JOB = "Invalid job id"
+FINISHED = "already finished"
+COMMENT_MAX = 120_000
+"""Bytes of a comment that a command line still carries (Linux takes 128 KiB in one argument)."""
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """A job's facts with both its comments, byte for byte (surrogates stand for bytes that are no UTF-8)."""
+
+    facts: JobFacts
+    comment: str
+    admin_comment: str
+
+
+class Jobs:
+    """Slurm's jobs by command line. Every method raises Refused or Away (slurm.command)."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.commands = commands
+
+    async def poll(self) -> Snapshot:
+        """All live jobs. An answer that was cut off is no answer."""
+        mark = _mark()
+        text = await self.commands.run("squeue", "-h", "-t", parse.STATES, "-o", parse.poll_format(mark))
+        try:
+            return parse.snapshot(text, mark)
+        except parse.Garbled as fault:
+            raise Away(str(fault)) from None
+
+    async def show(self, job: int) -> Texts | None:
+        """One job, whole, also for MinJobAge after its end; None when Slurm does not know it (any more)."""
+        mark = _mark()
+        try:
+            text = await self.commands.run("squeue", "-h", "-t", "all", "-j", str(job),
+                                           "-O", parse.facts_format(mark))
+            found = parse.facts(text, mark, job)
+        except Refused as refusal:
+            if UNKNOWN_JOB in str(refusal):
+                return None
+            raise Away(str(refusal)) from None
+        except parse.Garbled as fault:
+            raise Away(str(fault)) from None
+        return Texts(*found) if found else None
+
+    async def update(self, job: int | str, *, comment: str | None = None, admin_comment: str | None = None,
+                     start_time: str = "") -> None:
+        """One ``scontrol update``; only what is given is set. ``start_time``: ``now+10``.
+
+        ``job``: an id, or ``123+1`` for one component (a heterogeneous leader's bare id means all of them).
+        """
+        pairs = [f"StartTime={start_time}"] if start_time else []
+        if comment is not None:
+            pairs.append(f"Comment={comment}")
+        if admin_comment is not None:
+            pairs.append(f"AdminComment={admin_comment}")
+        await self.commands.run("scontrol", "update", f"jobid={job}", *pairs)
+
+    async def requeue(self, job: int) -> None:
+        """``requeue incomplete``: plain ``requeue`` would revive a job that its user cancelled."""
+        await self.commands.run("scontrol", "requeue", "incomplete", str(job))
+
+    async def recorded(self, job: int) -> tuple[bool, str]:
+        """(accounting has the job's end, its Comment as sacct prints it) of the latest attempt."""
+        text = await self.commands.run("sacct", "-X", "-n", "-P", "-j", str(job), "-o", "End,Comment")
+        ended = text.split("|", 1)[0].strip()
+        return bool(ended) and ended != "Unknown", text
+
+    async def record(self, job: int, *, comment: str | None = None, admin_comment: str | None = None) -> None:
+        """Comments of an ended job, in the accounting database. sacctmgr turns quotes into something else."""
+        pairs = [] if comment is None else [f"Comment={comment}"]
+        if admin_comment is not None:
+            pairs.append(f"AdminComment={admin_comment}")
+        await self.commands.run("sacctmgr", "-i", "-Q", "modify", "job", "where", f"jobid={job}", "set", *pairs)
+
+    async def settings(self) -> dict[str, str]:
+        """``scontrol show config``: ClusterName, KillWait (seconds, as text) and the rest."""
+        text = await self.commands.run("scontrol", "show", "config")
+        return {found[1]: found[2].strip() for found in re.finditer(r"(?m)^(\S+)\s*= (.*)$", text)}
+
+    async def completing_nodes(self, nodelist: str) -> list[str]:
+        """Those of the nodes that still complete a job."""
+        text = await self.commands.run("sinfo", "-h", "-N", "-n", nodelist, "-o", "%N %T")
+        pairs = (line.split() for line in text.splitlines())
+        return sorted({pair[0] for pair in pairs if len(pair) == 2 and pair[1].startswith("completing")})
+
+
+def _mark() -> str:
+    return f"\x1e{secrets.token_hex(8)}\x1f"
+
+
+def kill_wait(settings: dict[str, str]) -> int:
+    """Seconds that Slurm gives between TERM and KILL; 30, its default, where it does not say."""
+    found = re.match(r"\d+", settings.get("KillWait", ""))
+    return int(found[0]) if found else 30

@@ -1,0 +1,254 @@
+"""History in SQLite (WAL): findings, events, restarts begun, pieces written. One writer: this process.
+
+Every commit reaches the disk (synchronous=FULL): there are few, and a restart's stage has to be there before
+the step that it announces. The database's user_version is the last migration applied.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from astraeus_protocol.findings import Event, Finding
+
+from .migrations import MIGRATIONS
+
+KEPT_S = 90 * 86400
+"""How long history is kept."""
+
+
+class StoreFault(Exception):
+    """The database can't be used; the text is one sentence."""
+
+
+class Intent(msgspec.Struct, kw_only=True):
+    """A restart that was begun. ``stage``: decided, annotated, stopping, requeuing, requeued, scheduled, done."""
+
+    finding_key: str
+    job: int
+    target: int
+    """Whom ``scontrol requeue`` names: the job, or a heterogeneous job's leader."""
+    run: str
+    worker: str
+    restarts: int
+    """Slurm's restart count of the attempt that is stopped."""
+    start_time: str
+    nodelist: str
+    number: int
+    """This is restart ``number`` of ``budget``."""
+    budget: int
+    since: float
+    finding: Finding
+    backoff_s: float
+    stop_lines: dict[str, str] = {}
+    progressed_s: float | None = None
+    cause_by_reply: bool = False
+    """The Comment is another tool's or could not be written: the first reply carries the cause."""
+    commands: int = 0
+    """How often ``requeue`` was sent: more than once only when Slurm's state showed that it did not happen."""
+    id: int = 0
+    stage: str = "decided"
+    begun_at: float = 0
+    stopped_at: float | None = None
+    outcome: str = ""
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class Store:
+    """``path``: the database's file, or ``:memory:``. ``wall``: Unix seconds."""
+
+    def __init__(self, path: str | Path, wall: Callable[[], float] = time.time) -> None:
+        self.wall = wall
+        try:
+            if str(path) != ":memory:":
+                Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self.db = sqlite3.connect(path, isolation_level=None, timeout=5)
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=FULL")
+            self._migrate()
+        except (OSError, sqlite3.Error) as fault:
+            raise StoreFault(f"can't use the history database {path}: {fault}") from None
+
+    def _migrate(self) -> None:
+        (version,) = self.db.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise StoreFault(f"the history database is of a newer release (version {version}, this one knows "
+                             f"{len(MIGRATIONS)}); install that release again, or move the database away")
+        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+            self.db.executescript(f"BEGIN;\n{script}\nPRAGMA user_version={number};\nCOMMIT;")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Everything inside is one commit."""
+        if self.db.in_transaction:
+            yield
+            return
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self.db.execute("ROLLBACK")
+            raise
+        self.db.execute("COMMIT")
+
+    def close(self) -> None:
+        self.db.close()
+
+    def forget(self) -> None:
+        """Drop what is older than KEPT_S and over."""
+        oldest = self.wall() - KEPT_S
+        with self.together():
+            self.db.execute("DELETE FROM events WHERE at < ?", (oldest,))
+            self.db.execute("DELETE FROM findings WHERE closed_at < ?", (oldest,))
+            self.db.execute("DELETE FROM intents WHERE done_at < ?", (oldest,))
+            self.db.execute("DELETE FROM pieces WHERE at < ?", (oldest,))
+            self.db.execute("DELETE FROM owners WHERE at < ?", (oldest,))
+
+    # Findings
+
+    def open_findings(self) -> list[Finding]:
+        rows = self.db.execute("SELECT finding FROM findings WHERE closed_at IS NULL ORDER BY id")
+        return [msgspec.json.decode(row[0], type=Finding) for row in rows]
+
+    def keys(self) -> list[str]:
+        """Keys of all findings that history holds, open or closed: none is used twice."""
+        return [row[0] for row in self.db.execute("SELECT DISTINCT key FROM findings")]
+
+    def put_finding(self, finding: Finding) -> None:
+        """A finding that opened or changed."""
+        self.db.execute(
+            "INSERT INTO findings (key, job, kind, opened_at, finding) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (key) WHERE closed_at IS NULL DO UPDATE SET finding = excluded.finding",
+            (finding.key, finding.job, finding.kind, self.wall(), _json(finding)))
+
+    def close_finding(self, key: str, why: str) -> None:
+        self.db.execute("UPDATE findings SET closed_at = ?, why = ? WHERE key = ? AND closed_at IS NULL",
+                        (self.wall(), why, key))
+
+    def finding_id(self, key: str) -> int | None:
+        """Row of the open finding with this key."""
+        row = self.db.execute("SELECT id FROM findings WHERE key = ? AND closed_at IS NULL", (key,)).fetchone()
+        return row[0] if row else None
+
+    def stalled_jobs_since(self, at: float) -> int:
+        """How many jobs became stalled since then."""
+        return int(self.db.execute(
+            "SELECT COUNT(DISTINCT job) FROM findings WHERE kind = 'stalled' AND opened_at >= ?",
+            (at,)).fetchone()[0])
+
+    # Events
+
+    def add_event(self, event: Event) -> None:
+        self.db.execute("INSERT INTO events (at, job, run, event) VALUES (?, ?, ?, ?)",
+                        (event.at, event.job, event.run, _json(event)))
+
+    def events(self, *, job: int | None = None, run: str = "", limit: int = 1000) -> list[Event]:
+        """The newest events of a job, by id or by its name as Slurm shows it; oldest first."""
+        where, value = ("job", job) if job is not None else ("run", run)
+        rows = self.db.execute(f"SELECT event FROM events WHERE {where} = ? ORDER BY id DESC LIMIT ?",
+                               (value, limit)).fetchall()
+        return [msgspec.json.decode(row[0], type=Event) for row in reversed(rows)]
+
+    def put_owner(self, job: int, run: str, uid: int) -> None:
+        self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
+
+    def owner(self, job: int) -> int | None:
+        """uid whose job it was; None when history holds nothing of it."""
+        row = self.db.execute("SELECT uid FROM owners WHERE job = ?", (job,)).fetchone()
+        return row[0] if row else None
+
+    def job_of(self, run: str) -> int | None:
+        """The newest job that was called so: 123_4."""
+        row = self.db.execute("SELECT job FROM owners WHERE run = ? ORDER BY at DESC", (run,)).fetchone()
+        return row[0] if row else None
+
+    # Restarts
+
+    def begin(self, intent: Intent, finding: int) -> bool:
+        """Write the intent before anything is done; False when this finding has had its restart."""
+        intent.begun_at = self.wall()
+        row = self.db.execute(
+            "INSERT INTO intents (finding, job, restarts, stage, begun_at, stopped_at, intent) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (finding) DO NOTHING RETURNING id",
+            (finding, intent.job, intent.restarts, intent.stage, intent.begun_at, intent.stopped_at,
+             _json(intent))).fetchone()
+        if row is None:
+            return False
+        intent.id = row[0]
+        return True
+
+    def reach(self, intent: Intent, stage: str) -> None:
+        """Write the stage that is about to begin."""
+        intent.stage = stage
+        done = self.wall() if stage == "done" else None
+        self.db.execute(
+            "UPDATE intents SET stage = ?, stopped_at = ?, done_at = ?, outcome = ?, intent = ? WHERE id = ?",
+            (stage, intent.stopped_at, done, intent.outcome, _json(intent), intent.id))
+
+    def open_intents(self) -> list[Intent]:
+        rows = self.db.execute("SELECT id, intent FROM intents WHERE done_at IS NULL ORDER BY id").fetchall()
+        found = []
+        for number, text in rows:
+            intent = msgspec.json.decode(text, type=Intent)
+            intent.id = number
+            found.append(intent)
+        return found
+
+    def had_restart(self, finding: int) -> bool:
+        return self.db.execute("SELECT 1 FROM intents WHERE finding = ?", (finding,)).fetchone() is not None
+
+    def restarts_of(self, job: int) -> list[Intent]:
+        """Restarts of the job that Slurm carried out, oldest first."""
+        rows = self.db.execute("SELECT intent FROM intents WHERE job = ? AND outcome IN ('restarted', '') "
+                               "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", (job,))
+        return [msgspec.json.decode(row[0], type=Intent) for row in rows]
+
+    def stops_since(self, at: float) -> tuple[int, float | None]:
+        """(how many stops since then, Unix time of the last one)."""
+        count, last = self.db.execute("SELECT COUNT(*), MAX(stopped_at) FROM intents WHERE stopped_at >= ?",
+                                      (at,)).fetchone()
+        return count, last
+
+    # Pieces
+
+    def pieces(self, job: int, field: str) -> tuple[str, str]:
+        """(written, intended): what may stand in the field as ours."""
+        row = self.db.execute("SELECT written, intended FROM pieces WHERE job = ? AND field = ?",
+                              (job, field)).fetchone()
+        return (row[0], row[1]) if row else ("", "")
+
+    def put_piece(self, job: int, field: str, *, written: str, intended: str) -> None:
+        self.db.execute("INSERT INTO pieces (job, field, written, intended, at) VALUES (?, ?, ?, ?, ?) "
+                        "ON CONFLICT DO UPDATE SET written = excluded.written, intended = excluded.intended, "
+                        "at = excluded.at", (job, field, written, intended, self.wall()))
+
+    def skip_once(self, job: int, field: str, why: str) -> bool:
+        """Remember that the field is left alone; True the first time for this reason."""
+        row = self.db.execute("SELECT skipped FROM pieces WHERE job = ? AND field = ?", (job, field)).fetchone()
+        if row and row[0] == why:
+            return False
+        self.db.execute("INSERT INTO pieces (job, field, skipped, at) VALUES (?, ?, ?, ?) "
+                        "ON CONFLICT DO UPDATE SET skipped = excluded.skipped", (job, field, why, self.wall()))
+        return True
+
+    def has_pieces(self, job: int) -> bool:
+        """Whether anything of ours stands, or may stand, in the job's comments."""
+        return self.db.execute("SELECT 1 FROM pieces WHERE job = ? AND written || intended != ''",
+                               (job,)).fetchone() is not None
+
+    def put_wanted(self, job: int, comment: str, admin_comment: str) -> None:
+        self.db.execute("INSERT OR REPLACE INTO wanted VALUES (?, ?, ?, ?)",
+                        (job, comment, admin_comment, self.wall()))
+
+    def drop_wanted(self, job: int) -> None:
+        self.db.execute("DELETE FROM wanted WHERE job = ?", (job,))
+
+    def all_wanted(self) -> list[tuple[int, str, str]]:
+        return self.db.execute("SELECT job, comment, admin_comment FROM wanted ORDER BY at").fetchall()

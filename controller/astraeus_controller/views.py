@@ -1,0 +1,106 @@
+"""What the API answers, out of pictures and findings. Times are ISO 8601 in UTC, lengths seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from astraeus_protocol.findings import Event, Finding
+
+from .rules.picture import Picture, StepView, WorkerView
+
+Json = dict[str, Any]
+STATES = {"running": "Running", "exited": "Exited", "gone": "Down", "stale": "Stale"}
+"""A worker's state, as people and the API call it."""
+
+
+def iso(at: float | None) -> str | None:
+    """``2026-11-29T14:02:05Z``"""
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def finding(of: Finding) -> Json:
+    """An open finding: a stall or a suspicion."""
+    return {
+        "run": of.run, "run_name": of.run_name, "job": of.job, "step": of.step, "worker": of.worker,
+        "rank": of.rank, "machine": of.node, "pid": of.pid, "rule": of.rule, "key": of.key,
+        "stall": {"since": iso(of.since), "detected_at": iso(of.detected_at), "evidence": of.said,
+                  "action": of.action},
+    }
+
+
+def event(of: Event) -> Json:
+    """A line of history."""
+    return msgspec.to_builtins(of) | {"at": iso(of.at)}
+
+
+def progress(picture: Picture, findings: Iterable[Finding], step: str = "") -> Json:
+    """A job's workers and what counts as their progress; ``step`` narrows it to one."""
+    job = picture.job
+    named = {(f.step, f.rank): f for f in findings if f.kind in ("suspect", "stalled")}
+    steps = [s for s in job.steps if not step or s.step == step]
+    return {
+        "run": job.run, "run_name": job.name, "job": job.job, "user": job.user, "partition": job.partition,
+        "state": job.state or "unknown", "restarts": job.restarts, "machines": job.nodelist,
+        "silent_machines": list(job.silent_nodes), "suspended": job.suspended, "ended": job.ended,
+        "steps": [_step(s) for s in steps],
+        "workers": [_worker(picture, s, w, named) for s in steps if _has_workers(s, job.steps) for w in s.workers],
+    }
+
+
+def _has_workers(step: StepView, steps: Iterable[StepView]) -> bool:
+    """The batch step's task is a worker only while the job has no other step."""
+    return step.step != "batch" or step.watched or all(other is step or other.ended for other in steps)
+
+
+def _step(step: StepView) -> Json:
+    policy = step.policy
+    return {
+        "step": step.step, "name": step.name, "tasks": step.tasks, "watched": step.watched,
+        "reason": step.watch_reason, "ended": step.ended, "complete": step.complete, "log": step.log,
+        "stall_after_s": policy.after, "action": policy.action, "mode": policy.mode,
+        "max_restarts": policy.max_restarts, "last_output_at": iso(step.output_at),
+    }
+
+
+def _worker(picture: Picture, step: StepView, worker: WorkerView,
+            named: dict[tuple[str, int | None], Finding]) -> Json:
+    found = named.get((step.step, worker.rank))
+    return {
+        "worker": worker.name, "step": step.step, "rank": worker.rank, "node": worker.node, "pid": worker.pid,
+        "state": STATES[worker.state], "finding": found.kind if found else None,
+        "last_output_at": iso(worker.output_at),
+        "gpus": [{"index": g.index, "busy": g.busy, "last_busy_at": iso(g.busy_at) if g.ever_busy else None}
+                 for g in worker.gpus],
+        "metric": None, "pulse": _pulse(worker), "nccl": None,
+        "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
+                       "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
+                       "traced": p.traced, "tied": p.tied} for p in worker.processes],
+        "unknown": [{"source": source, "reason": reason} for source, reason in worker.unknown],
+        "stalled_in_s": _stalled_in(picture, step, worker),
+    }
+
+
+def _pulse(worker: WorkerView) -> Json | None:
+    """Of the worker process that switches least: per second, its own base, for how long it is gone (0: it is
+    there; None: not known yet)."""
+    known = [p for p in worker.processes if p.pulse is not None]
+    if not known:
+        return None
+    least = min(known, key=lambda p: p.pulse or 0)
+    return {"per_s": least.pulse, "base": least.pulse_base, "gone_s": least.pulse_gone_s}
+
+
+def _stalled_in(picture: Picture, step: StepView, worker: WorkerView) -> float | None:
+    """Seconds until patience is over if nothing moves any more; 0 once it is; None where it can't be said."""
+    if not step.watched or picture.job.suspended or worker.state != "running" or worker.output_s is None:
+        return None
+    still = [worker.output_s]
+    if worker.gpus:
+        idle = [gpu.idle_s for gpu in worker.gpus]
+        if None in idle:
+            return None
+        still.append(min(age for age in idle if age is not None))
+    return round(max(0.0, step.policy.after - min(still)), 1)

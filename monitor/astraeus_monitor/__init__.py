@@ -1,0 +1,1 @@
+"""The node's monitor: one process per node, one watch per step. Imports only astraeus_protocol."""

@@ -1,0 +1,58 @@
+"""A report from the watches, of 1 MiB at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from astraeus_protocol import report
+
+from .job import JobWatch
+
+
+def jobs(watches: Iterable[JobWatch], now: float, node: str) -> list[report.Job]:
+    """Each job's part; durations are ages at ``now``."""
+    return [watch.record(now, node) for watch in watches if not watch.dropped]
+
+
+def encode(made: report.Report, limit: int = report.MAX_BYTES) -> bytes:
+    """The report's bytes. Over the limit, ties go first, then the processes that are well, then all
+    processes, then workers; what was left out is said.
+    """
+    data = report.ENCODER.encode(made)
+    for shorten in (_no_ties, _no_well_processes, _no_processes, _no_workers):
+        if len(data) <= limit:
+            break
+        for job in made.jobs:
+            for step in job.steps:
+                shorten(step)
+        data = report.ENCODER.encode(made)
+    return data
+
+
+def _no_ties(step: report.Step) -> None:
+    for worker in step.workers:
+        for process in worker.processes:
+            process.ties = []
+
+
+def _no_well_processes(step: report.Step) -> None:
+    for worker in step.workers:
+        _drop(worker, [p for p in worker.processes if p.state in "TtZDX" or p.pulse_gone_s])
+
+
+def _no_processes(step: report.Step) -> None:
+    for worker in step.workers:
+        _drop(worker, [])
+
+
+def _no_workers(step: report.Step) -> None:
+    if step.workers:
+        step.workers = []
+        step.unknown = [*step.unknown, report.Unknown("process", "too many tasks")]
+
+
+def _drop(worker: report.Worker, kept: list[report.Process]) -> None:
+    if len(kept) < len(worker.processes):
+        worker.processes = kept
+        if all(u.reason != "too many tasks" for u in worker.unknown):
+            worker.unknown = [*worker.unknown, report.Unknown("process", "too many tasks")]

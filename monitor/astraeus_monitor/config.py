@@ -1,0 +1,88 @@
+"""The ``[monitor]`` table of /etc/astraeus/astraeus.toml: every key, its type, default, range and meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+PATH = Path("/etc/astraeus/astraeus.toml")
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One key of the table. ``low`` and ``high`` bound numbers."""
+
+    name: str
+    kind: type
+    default: object
+    help: str
+    low: float = 0
+    high: float = 0
+
+
+KEYS: tuple[Key, ...] = (
+    Key("controller", str, "", 'where reports go, "http://HOST:PORT"'),
+    Key("key", str, "/etc/astraeus/report.key", "file of the key that signs reports; only root reads it"),
+    Key("interval_s", float, 15, "seconds between two looks at everything but the pulse", 5, 60),
+    Key("pulse_s", float, 5, "seconds between two looks at process states and the pulse", 1, 15),
+    Key("leave_after_s", float, 600, "seconds without work after which the monitor leaves; not under systemd",
+        10, 86_400),
+    Key("state_dir", str, "/run/astraeus", "where Prolog and the plugin write and the monitor reads"),
+    Key("node", str, "", "this node's name in Slurm; empty: as the jobs' files say, else the host's name"),
+)
+_WORDS = {str: "a text in quotes", float: "a number"}
+
+
+class ConfigFault(Exception):
+    """The file can't be used as it is; the text says what to write instead."""
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The table's values. Times in seconds."""
+
+    controller: str = ""
+    key: str = "/etc/astraeus/report.key"
+    interval_s: float = 15
+    pulse_s: float = 5
+    leave_after_s: float = 600
+    state_dir: str = "/run/astraeus"
+    node: str = ""
+
+
+def load(path: Path) -> Config:
+    """Config from ``path``. Raises ConfigFault with one sentence."""
+    import tomllib  # only while reading: the module costs 2.5 MB
+
+    try:
+        table = tomllib.loads(path.read_text()).get("monitor", {})
+    except OSError as fault:
+        raise ConfigFault(f"can't read {path}: {fault.strerror}; "
+                          'write a [monitor] table with controller = "http://HOST:6831"') from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise ConfigFault(f"{path} is no TOML: {fault}") from None
+    if not isinstance(table, dict):
+        raise ConfigFault(f"{path}: monitor must be a table; write [monitor] and its keys below")
+    return check(table, str(path))
+
+
+def check(table: dict[str, object], where: str) -> Config:
+    """Config from a parsed table. Raises ConfigFault for an unknown key, a wrong type or range."""
+    known = {key.name: key for key in KEYS}
+    values: dict[str, object] = {}
+    for name, value in table.items():
+        key = known.get(name)
+        if key is None:
+            raise ConfigFault(f"{where}: [monitor] has no key {name}; its keys are {', '.join(known)}")
+        if key.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, key.kind):
+            raise ConfigFault(f"{where}: {name} in [monitor] must be {_WORDS[key.kind]}: {key.help}")
+        if isinstance(value, float) and not key.low <= value <= key.high:
+            raise ConfigFault(f"{where}: {name} = {value:g} is out of range; "
+                              f"write a number from {key.low:g} to {key.high:g}")
+        values[name] = value
+    config = Config(**values)  # type: ignore[arg-type]
+    if config.controller and not config.controller.startswith("http://"):
+        raise ConfigFault(f'{where}: controller = "{config.controller}" must start with http:// '
+                          "(reports are signed, not encrypted)")
+    return config

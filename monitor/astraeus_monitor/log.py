@@ -1,0 +1,28 @@
+"""One line per happening on standard error; whoever started the monitor decides where that goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+_JOURNAL = bool(os.environ.get("JOURNAL_STREAM"))
+_last: dict[str, str] = {}
+
+
+def say(text: str) -> None:
+    """Write one line, with the time in UTC unless the journal adds its own."""
+    stamp = "" if _JOURNAL else time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime())
+    line = f"{stamp}{text}\n".encode(errors="backslashreplace")
+    try:
+        os.write(2, line)
+    except OSError:
+        sys.stderr = None  # the log is gone (its disk is full, its reader left); the watch goes on without it
+
+
+def say_once(topic: str, text: str) -> None:
+    """Write a line unless it is what was last said of this topic: a fault that lasts is one line."""
+    if _last.get(topic) != text:
+        _last[topic] = text
+        if text:
+            say(text)

@@ -1,0 +1,270 @@
+"""One look at a job's processes, made in a child with a deadline: what it sees, line by line.
+
+Lines go out as they are found, so that a process whose files do not answer costs its own worker only: the
+``Began`` before it names it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as modes
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+
+from . import ties
+from .procfs import Proc
+from .tree import Identity, ProcLook, worker_processes
+
+RANK_VARIABLES = ("RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+MAX_PROCS = 512
+"""Processes of a task that are read; beyond it the rest is left out, with a fault."""
+HELPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker",
+           b"multiprocessing.forkserver")
+
+
+class TaskAsk(msgspec.Struct):
+    """A task to look at."""
+
+    step: str
+    rank: int
+    pid: int
+    start: int
+    ties: bool = False
+    known: list[int] = []
+    """PIDs of its tree at the look before, where a shallow look is enough."""
+
+
+class SrunAsk(msgspec.Struct):
+    """An srun that holds a step's output."""
+
+    step: str
+    pid: int
+    start: int
+
+
+class Facts(msgspec.Struct):
+    """What does not change while a process runs the same program: read once."""
+
+    exe: str
+    cmd: int
+    made: str
+    rank: str
+    visible: str | None
+
+
+class Ask(msgspec.Struct):
+    """What one look is to read. ``facts`` is keyed by (PID, start, comm), ``kinds`` by path and inode."""
+
+    job: int
+    tasks: list[TaskAsk]
+    sruns: list[SrunAsk]
+    now: float
+    facts: dict[tuple[int, int, str], Facts]
+    kinds: dict[str, str]
+    settled: dict[Identity, bool]
+    """Processes of which only the outputs are read, and whether they hold a GPU."""
+    launchers: dict[Identity, bool]
+
+
+class File(msgspec.Struct):
+    """A file that a process holds open for writing."""
+
+    path: str
+    ino: int
+    pos: int
+
+
+class Began(msgspec.Struct, tag="began"):
+    """The look comes to this worker now."""
+
+    step: str
+    rank: int
+
+
+class TaskLook(msgspec.Struct, tag="task", omit_defaults=True):
+    """What was seen of a task."""
+
+    step: str
+    rank: int
+    procs: list[ProcLook] = []
+    facts: list[Facts] = []
+    """Of each of procs."""
+    files: list[File] = []
+    """Regular files that the tree has open for writing as its standard output or error."""
+    others: list[str] = []
+    """What else they are: pipe, socket, null, pty, fifo."""
+    frozen: bool = False
+    faults: list[tuple[str, str]] = []
+    """(source, reason) for what could not be read."""
+
+
+class SrunLook(msgspec.Struct, tag="srun", omit_defaults=True):
+    """What was seen of an srun."""
+
+    step: str
+    pid: int
+    start: int
+    wchar: int | None = None
+    syscw: int | None = None
+    files: list[File] = []
+
+
+Line = Began | TaskLook | SrunLook
+DECODER = msgspec.json.Decoder(Line)
+
+
+def look(proc: Proc, ask: Ask) -> Iterator[Line]:
+    """Everything that ``ask`` asks for, worker by worker."""
+    sockets: dict[str, dict[int, tuple[str, str]]] = {}
+    for srun in ask.sruns:
+        yield from _look_at_srun(proc, ask, srun)
+    for task in ask.tasks:
+        yield Began(task.step, task.rank)
+        yield _look_at_task(proc, ask, task, sockets)
+
+
+def _look_at_task(proc: Proc, ask: Ask, task: TaskAsk,
+                  sockets: dict[str, dict[int, tuple[str, str]]]) -> TaskLook:
+    seen = TaskLook(task.step, task.rank)
+    tree = proc.tree(task.pid, task.known)
+    if not tree or tree[0].start != task.start:
+        return seen
+    if len(tree) > MAX_PROCS:
+        seen.faults.append(("process", f"too many processes: {len(tree)}, the first {MAX_PROCS} are read"))
+        del tree[MAX_PROCS:]
+    held: dict[int, list[int]] = {}
+    hertz = os.sysconf("SC_CLK_TCK")
+    for stat in tree:
+        if stat.state in "ZX":
+            facts = Facts(stat.comm, 0, "", "", None)
+        else:
+            facts = ask.facts.get((stat.pid, stat.start, stat.comm)) or _facts(proc, stat.pid)
+        age = ask.now - stat.start / hertz
+        p = ProcLook(stat.pid, stat.start, stat.ppid, stat.comm, stat.state, stat.ticks, age,
+                     facts.exe, facts.cmd, facts.made, facts.rank, facts.visible)
+        try:
+            p.write_bytes = proc.io(p.pid).get("write_bytes")
+            held[p.pid] = _look_at_fds(proc, ask, p, seen)
+        except PermissionError:
+            seen.faults.append(("process", f"may not read /proc/{p.pid}: the monitor must run as root"))
+        seen.procs.append(p)
+        seen.facts.append(facts)
+    for p in worker_processes(seen.procs, ask.launchers):
+        p.worker = True
+    seen.frozen = is_frozen(proc, task.pid)
+    if task.ties:
+        for p in seen.procs:
+            if p.worker:
+                p.ties = _ties(proc, p.pid, held.get(p.pid, []), sockets)
+    return seen
+
+
+def _facts(proc: Proc, pid: int) -> Facts:
+    """Program, arguments and rank of a process."""
+    try:
+        arguments, environ = proc.cmdline(pid), proc.environ(pid)
+        exe = proc.link(pid, "exe").removesuffix(" (deleted)")
+    except PermissionError:
+        return Facts("", 0, "", "", None)
+    made = "helper" if any(name in arguments for name in HELPERS) else ""
+    if not made and (b"--multiprocessing-fork" in arguments or b"multiprocessing.spawn" in arguments):
+        made = "spawn"
+    rank = next((f"{name}={environ[name]}" for name in RANK_VARIABLES if name in environ), "")
+    return Facts(exe.rpartition("/")[2], zlib.crc32(arguments), made, rank[:64],
+                 environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _look_at_fds(proc: Proc, ask: Ask, p: ProcLook, seen: TaskLook) -> list[int]:
+    """Note the process's outputs and whether it holds a GPU; its socket inodes."""
+    if p.state in "ZX":
+        return []
+    inodes: list[int] = []
+    settled = p.id in ask.settled
+    p.gpu = ask.settled.get(p.id, False)
+    for fd in (1, 2) if settled else proc.fds(p.pid):
+        target = proc.link(p.pid, "fd", fd)
+        if target.startswith("socket:["):
+            inodes.append(int(target[8:-1]))
+        elif target.startswith("/dev/nvidia") and target[11:].isdigit():
+            p.gpu = True
+        if fd in (1, 2) and target and p.comm != "srun":
+            kind, file = output_kind(proc, ask.kinds, p.pid, fd, target)
+            if file and file not in seen.files:
+                seen.files.append(file)
+            elif kind != "file" and kind not in seen.others:
+                seen.others.append(kind)
+    return inodes
+
+
+def output_kind(proc: Proc, kinds: dict[str, str], pid: int, fd: int,
+                target: str) -> tuple[str, File | None]:
+    """(kind, file) of an open file; a File only for a regular one that is open for writing."""
+    for start, kind in (("pipe:", "pipe"), ("socket:", "socket"), ("/dev/null", "null"), ("/dev/pts/", "pty"),
+                        ("/dev/tty", "pty"), ("/dev/", "device")):
+        if target.startswith(start):
+            return kind, None
+    info = proc.fdinfo(pid, fd)
+    if not target.startswith("/") or info is None:
+        return "other", None
+    key = f"{info.ino}:{target}"
+    if key not in kinds:
+        # The one question to the file system, once a file: a FIFO has a path too.
+        try:
+            mode = os.stat(f"{proc.root}/{pid}/fd/{fd}").st_mode
+        except OSError:
+            return "other", None
+        kinds[key] = "file" if modes.S_ISREG(mode) else "fifo" if modes.S_ISFIFO(mode) else "other"
+    if kinds[key] != "file":
+        return kinds[key], None
+    return "file", File(target, info.ino, info.pos) if info.writes else None
+
+
+def _look_at_srun(proc: Proc, ask: Ask, srun: SrunAsk) -> Iterator[SrunLook]:
+    stat = proc.stat(srun.pid)
+    if stat is None or stat.start != srun.start:
+        return
+    try:
+        io = proc.io(srun.pid)
+        seen = SrunLook(srun.step, srun.pid, srun.start, io.get("wchar"), io.get("syscw"))
+        for fd in proc.fds(srun.pid):
+            target = proc.link(srun.pid, "fd", fd)
+            if target.startswith("/"):
+                _, file = output_kind(proc, ask.kinds, srun.pid, fd, target)
+                if file and file not in seen.files:
+                    seen.files.append(file)
+        yield seen
+    except PermissionError:
+        return
+
+
+def _ties(proc: Proc, pid: int, inodes: list[int],
+          sockets: dict[str, dict[int, tuple[str, str]]]) -> list[int]:
+    """Numbers of the TCP connections behind these socket inodes; net/tcp is read once per namespace."""
+    if not inodes:
+        return []
+    space = proc.link(pid, "ns", "net") or str(pid)
+    if space not in sockets:
+        sockets[space] = ties.established(proc.sockets(pid))
+    return ties.numbers(sockets[space], inodes)
+
+
+def is_frozen(proc: Proc, pid: int, cgroups: str = "/sys/fs/cgroup") -> bool:
+    """Whether the process's cgroup is frozen, version 2 or 1."""
+    try:
+        lines = proc.text(pid, "cgroup", limit=65536).decode(errors="replace").splitlines()
+        for line in lines:
+            _, _, rest = line.partition(":")
+            controllers, _, path = rest.partition(":")
+            if controllers == "":
+                with open(f"{cgroups}{path}/cgroup.events") as file:
+                    if "frozen 1" in file.read():
+                        return True
+            elif "freezer" in controllers.split(","):
+                with open(f"{cgroups}/freezer{path}/freezer.state") as file:
+                    if file.read().strip() == "FROZEN":
+                        return True
+    except OSError:
+        return False
+    return False

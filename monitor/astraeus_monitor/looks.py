@@ -1,0 +1,169 @@
+"""When the node is looked at, and where what was seen goes: jobs' processes, sruns, GPUs."""
+
+from __future__ import annotations
+
+import selectors
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from . import survey
+from .clock import Clock
+from .job import YOUNG_S, JobWatch
+from .log import say_once
+from .look import DECODER, Ask, Began, SrunLook, TaskLook, look
+from .probes import Probes, Servant
+from .procfs import Proc
+from .sources import gpu
+
+AT_ONCE = 4
+"""Looks that run at a time."""
+SURVEY_EVERY_S, SURVEY_FIRST_S = 60.0, 20.0
+"""Between two surveys of all processes; in a job's first minute."""
+
+
+class Looks:
+    """Starts probes and hands their answers to the job watches; ``seen`` is called after each."""
+
+    def __init__(self, selector: selectors.BaseSelector, clock: Clock, proc: Proc, seen: Callable[[], None],
+                 serve_gpus: Callable[[int, int], None] = gpu.serve) -> None:
+        self.clock, self.proc, self.seen = clock, proc, seen
+        self.probes = Probes(selector, clock)
+        self.driver = Servant("driver", serve_gpus, selector, clock)
+        self.jobs: dict[int, JobWatch] = {}
+        self.waiting: deque[JobWatch] = deque()
+        self.next_all = 0.0
+        self.next_survey = 0.0
+
+    def due(self, now: float, interval_s: float, node: str) -> None:
+        """Start what is due at this tick."""
+        everything = now >= self.next_all - 0.5
+        if everything:
+            self.next_all = now + interval_s
+        for job in self.jobs.values():
+            young = any(now - step.came < YOUNG_S for step in job.steps.values())
+            if job.running() and (everything or job.restless or young) and job not in self.waiting:
+                self.waiting.append(job)
+        if everything or not self.driver.pid:
+            self.look_at_gpus()
+        if now >= self.next_survey and any(job.wants_survey(node, now) for job in self.jobs.values()):
+            fresh = any(now - job.came < YOUNG_S for job in self.jobs.values())
+            self.next_survey = now + (SURVEY_FIRST_S if fresh else SURVEY_EVERY_S)
+            self._survey()
+        self._next()
+
+    def sweep(self) -> None:
+        """End what is late."""
+        self.probes.sweep()
+        self.driver.sweep()
+        self._next()
+
+    def next_deadline(self) -> float | None:
+        """When ``sweep`` has something to do."""
+        times = [t for t in (self.probes.next_deadline(), self.driver.until) if t is not None]
+        return min(times, default=None)
+
+    def left(self, job: JobWatch) -> None:
+        """The job is gone: the driver is closed at once, so that the site's Epilog can reset its GPUs."""
+        if job in self.waiting:
+            self.waiting.remove(job)
+        if job.gpu_indices:
+            self.driver.stop()
+
+    def stop(self) -> None:
+        """End everything."""
+        self.waiting.clear()
+        self.probes.stop()
+        self.driver.stop()
+
+    def look_at_gpus(self) -> None:
+        """Ask the driver, if any job here has GPUs; else let it go."""
+        if not any(job.has_gpus() for job in self.jobs.values()):
+            self.driver.stop()
+            return
+        if self.driver.until is not None:
+            return
+        why = self.driver.ask(b"read", self._gpus_seen)
+        if why:
+            self._tell_gpus(gpu.Answer(fault=f"the driver {why}"))
+
+    def _gpus_seen(self, lines: list[bytes], why: str) -> None:
+        try:
+            answer = gpu.DECODER.decode(lines[0]) if lines else gpu.Answer(fault=f"the driver {why}")
+        except msgspec.DecodeError as fault:
+            answer = gpu.Answer(fault=f"the driver's child answered nonsense: {fault}")
+        self._tell_gpus(answer)
+        self.seen()
+
+    def _tell_gpus(self, answer: gpu.Answer) -> None:
+        say_once("gpu", f"GPUs: {answer.fault}" if answer.fault else "")
+        for job in self.jobs.values():
+            job.see_gpus(answer, self.clock.boot())
+
+    def _next(self) -> None:
+        running = sum(kind.startswith("look ") for kind in self.probes.running)
+        while self.waiting and running < AT_ONCE:
+            job = self.waiting.popleft()
+            ask = job.ask(self.clock.boot())
+            why = self.probes.start(f"look {job.job}", partial(look, self.proc, ask),
+                                    partial(self._seen, job, ask))
+            if not why:
+                running += 1
+            elif why != "the look before has not ended":
+                for task in ask.tasks:
+                    job.miss(task.step, task.rank, why)
+
+    def _seen(self, job: JobWatch, ask: Ask, lines: list[bytes], why: str) -> None:
+        if self.jobs.get(job.job) is not job:
+            return
+        tasks, sruns, began = sort_lines(lines)
+        job.see(tasks, sruns, self.clock.boot())
+        have = {(seen.step, seen.rank) for seen in tasks}
+        culprit = began[-1] if began and (began[-1].step, began[-1].rank) not in have else None
+        for task in ask.tasks:
+            if (task.step, task.rank) not in have:
+                job.miss(task.step, task.rank,
+                         f"/proc of rank {culprit.rank} does not answer" if culprit
+                         else why or "the look ended early",
+                         culprit=culprit is not None and (task.step, task.rank) == (culprit.step, culprit.rank))
+        self._next()
+        self.seen()
+
+    def _survey(self) -> None:
+        self.probes.start("survey", lambda: survey.survey(self.proc), self._surveyed)
+
+    def _surveyed(self, lines: list[bytes], why: str) -> None:
+        sruns: list[survey.Srun] = []
+        stepds: list[survey.Stepd] = []
+        for line in lines:
+            try:
+                found = survey.DECODER.decode(line)
+            except msgspec.DecodeError:
+                continue
+            (sruns if isinstance(found, survey.Srun) else stepds).append(found)  # type: ignore[arg-type]
+        for job in self.jobs.values():
+            job.see_survey(sruns, stepds, self.clock.boot())
+            if (job.restless or sruns) and job.running() and job not in self.waiting:
+                self.waiting.append(job)
+        self._next()
+
+
+def sort_lines(lines: list[bytes]) -> tuple[list[TaskLook], list[SrunLook], list[Began]]:
+    """A look's lines by kind; what can't be read is left out."""
+    tasks: list[TaskLook] = []
+    sruns: list[SrunLook] = []
+    began: list[Began] = []
+    for line in lines:
+        try:
+            found = DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(found, TaskLook):
+            tasks.append(found)
+        elif isinstance(found, SrunLook):
+            sruns.append(found)
+        else:
+            began.append(found)
+    return tasks, sruns, began

@@ -1,0 +1,302 @@
+"""The monitor's loop: what wakes it, what it does then, when it reports and when it leaves."""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from astraeus_protocol import report, signing
+
+from . import build, clocks
+from .clock import Clock
+from .config import Config
+from .exits import Exits
+from .job import JobWatch
+from .lock import Lock
+from .log import say, say_once
+from .looks import Looks
+from .obey import obey
+from .procfs import Proc
+from .registry import JobEntry, Registry
+from .sender import Made, Sender
+from .wake import Wake
+from .watch import StepWatch
+
+IDLE_WAKE_S = 60.0
+RETRY_FILES_S = 30.0
+"""Between two tries to read a key or a config that could not be read."""
+NEXT_MIN_S, NEXT_MAX_S, NEXT_DEFAULT_S = 1.0, 60.0, 15.0
+FAREWELL_S = 300.0
+"""For so long the report that the last job is gone is tried."""
+RECHECK_S = 3.2
+GATHER_S = 0.2
+"""A decisive change waits so long for what comes with it: one report instead of three."""
+
+
+class Monitor:
+    """One per node. ``run`` returns when it is time to leave."""
+
+    def __init__(self, config: Config, *, proc: Proc | None = None, clock: Clock | None = None,
+                 reload: Callable[[], Config | None] | None = None,
+                 printer: Callable[[bytes], None] | None = None, stays: bool = False) -> None:
+        self.config, self.reload, self.printer, self.stays = config, reload, printer, stays
+        self.clock, self.proc = clock or Clock(), proc or Proc()
+        self.state_dir = Path(config.state_dir)
+        self.selector = selectors.DefaultSelector()
+        self.registry = Registry(self.state_dir)
+        self.looks = Looks(self.selector, self.clock, self.proc, self._judge)
+        self.exits = Exits(self.selector, self._wake) if self.proc.root == "/proc" else None
+        self.sender = self._make_sender()
+        self.boot = _boot_id()
+        self.session, self.seq = secrets.token_hex(8), 0
+        self.node = config.node or socket.gethostname().partition(".")[0]
+        self.cluster = ""
+        self.leaving = self.wake_now = False
+        now = self.clock.boot()
+        self.next_tick, self.retry_at = now, now + RETRY_FILES_S
+        self.recheck_at: float | None = None
+        self.report_at: float | None = None
+        self.idle_since, self.farewell_until = now, 0.0
+        self.told: dict[int, list[object]] = {}
+        self.ended_sent: list[StepWatch] = []
+        self.last_sent = -1.0
+        self.print_every_s = NEXT_DEFAULT_S
+        self.reports = 0
+
+    @property
+    def jobs(self) -> dict[int, JobWatch]:
+        """Watched jobs by id."""
+        return self.looks.jobs
+
+    @property
+    def watching(self) -> bool:
+        """Any job that the controller did not have us let go of."""
+        return any(not job.dropped for job in self.jobs.values())
+
+    # -- running
+
+    def open(self) -> None:
+        """Make the state directory and the FIFO that wakes us. Raises OSError."""
+        (self.state_dir / "jobs").mkdir(mode=0o755, parents=True, exist_ok=True)
+        Wake(self.state_dir / "wake", self.selector, self._wake)
+
+    def run(self, lock: Lock | None = None, until: Callable[[], bool] = lambda: False) -> None:
+        """Work until told to stop, or until nothing has been there to do for ``leave_after_s``."""
+        self.tick()
+        while not self.leaving and not until():
+            self.turn()
+            if not self.jobs and not self.stays and lock and not self.registry.jobs:
+                idle = self.clock.boot() - self.idle_since
+                if idle >= self.config.leave_after_s and self._may_leave(lock):
+                    say(f"nothing to watch for {idle:.0f}s: the monitor leaves")
+                    break
+        self.close()
+
+    def turn(self) -> None:
+        """Sleep until something happens, and do it."""
+        wait = max(0.0, self._next_time() - self.clock.boot())
+        for key, _ in self.selector.select(wait):
+            if self.selector.get_map().get(key.fd) is key:
+                key.data()
+        self.looks.sweep()
+        self.sender.sweep()
+        now = self.clock.boot()
+        if self.watching and now >= self.next_tick:
+            self.tick()
+        elif self.wake_now or (self.recheck_at is not None and now >= self.recheck_at) or (
+                not self.watching and now >= self.next_tick):
+            self.tick(regular=False)
+        if now >= self.retry_at:
+            self._reload(now)
+        self._report()
+
+    def tick(self, *, regular: bool = True) -> None:
+        """Read what is new and sample what is watched; a regular tick ends a window of the pulse."""
+        now = self.clock.boot()
+        self.wake_now, self.recheck_at = False, None
+        if regular or not self.watching:
+            step = self.config.pulse_s
+            self.next_tick = self.next_tick + step if self.next_tick + step > now else now + step
+        self._scan(now)
+        for job in self.jobs.values():
+            if job.dropped:
+                continue
+            if job.sample(self.proc, now, self.exits, pulse=regular):
+                self._feed(job, now)  # the plugin's line may have come meanwhile
+                self.recheck_at = now + RECHECK_S
+            job.tidy(now)
+        if self.exits:
+            self.exits.keep({p.id for job in self.jobs.values() for _, w in job.running()
+                             for p in w.roster.processes})
+        if self.watching:
+            self.looks.due(now, self.config.interval_s, self.node)
+        else:
+            self.next_tick = now + IDLE_WAKE_S
+        self._judge()
+
+    def close(self) -> None:
+        """Save the clocks and end every child."""
+        for job in self.jobs.values():
+            clocks.save(job, self.boot)
+        self.looks.stop()
+        self.sender.close()
+
+    def stop(self) -> None:
+        """Leave at the next turn."""
+        self.leaving = True
+
+    # -- what is there
+
+    def _scan(self, now: float) -> None:
+        came, left = self.registry.scan()
+        for entry in left:
+            job = self.jobs.pop(entry.job, None)
+            if job:
+                say(f"job {job.job}: gone from this node")
+                self.looks.left(job)
+                self.told.pop(job.job, None)
+                self._report_by(now)
+                self.farewell_until = now + FAREWELL_S
+        for entry in came:
+            self._begin(entry, now)
+        if not self.jobs and (came or left):
+            self.idle_since = now
+        for job in self.jobs.values():
+            self._feed(job, now)
+
+    def _begin(self, entry: JobEntry, now: float) -> None:
+        job = JobWatch(entry.job, entry.facts, entry.path, now, self.config.pulse_s)
+        if not self.watching:
+            self.next_tick = now + self.config.pulse_s
+        self.jobs[entry.job] = job
+        self.node = self.config.node or entry.facts.get("node") or self.node
+        self.cluster = entry.facts.get("cluster", self.cluster)
+        self._feed(job, now)
+        again = clocks.load(job, self.boot)
+        say(f"job {entry.job}: {'watched on' if again else 'watched'}")
+
+    def _feed(self, job: JobWatch, now: float) -> None:
+        entry = self.registry.jobs.get(job.job)
+        if entry is None or job.dropped:
+            return
+        for step, lines in entry.news():
+            job.feed(step, lines, now)
+        if entry.too_much and not job.too_much:
+            job.too_much = True
+            say(f"job {job.job}: its step files are over their limit; what came later is not watched")
+
+    # -- reports
+
+    def _judge(self) -> None:
+        """Report at once if something decisive changed; keep the clocks."""
+        now = self.clock.boot()
+        for job in self.jobs.values():
+            if job.dropped:
+                continue
+            if job.marks(now) != self.told.get(job.job):
+                self._report_by(now + GATHER_S)
+            clocks.save(job, self.boot)
+
+    def _report_by(self, at: float) -> None:
+        self.report_at = at if self.report_at is None else min(at, self.report_at)
+
+    def _report(self) -> None:
+        now = self.clock.boot()
+        if not self.watching and now >= self.farewell_until:
+            self.report_at = None
+        if self.report_at is None or now < self.report_at:
+            return
+        if self.printer:
+            made = self._make()
+            self.printer(made[2])
+            self._replied(report.Reply(nonce=made[1], next_s=self.print_every_s))
+        elif self.sender.ready() and self._key() is not None:
+            self.sender.send()
+
+    def _make(self) -> Made:
+        now = self.clock.boot()
+        self.seq += 1
+        self.last_sent, self.report_at = now, None
+        self.told = {job.job: job.marks(now) for job in self.jobs.values()}
+        made = report.Report(
+            node=self.node, boot=self.boot, session=self.session, seq=self.seq, nonce=secrets.token_hex(16),
+            at=round(self.clock.wall(), 3), cluster=self.cluster,
+            jobs=build.jobs(self.jobs.values(), now, self.node))
+        self.ended_sent = [s for job in self.jobs.values() for s in job.steps.values() if not s.running]
+        return self.node, made.nonce, build.encode(made)
+
+    def _failed(self) -> None:
+        self._report_by(self.clock.boot())
+
+    def _replied(self, reply: report.Reply) -> None:
+        self.reports += 1
+        for step in self.ended_sent:
+            step.end_told = True
+        if not self.watching:
+            self.farewell_until = 0.0
+        wait = reply.next_s if reply.next_s == reply.next_s else NEXT_DEFAULT_S
+        at = self.last_sent + min(max(wait, NEXT_MIN_S), NEXT_MAX_S)
+        self._report_by(at)
+        if obey(reply, self.jobs, self.looks.left):
+            self._report_by(self.clock.boot())
+            self.farewell_until = self.clock.boot() + FAREWELL_S
+
+    # -- what wakes us
+
+    def _wake(self) -> None:
+        self.wake_now = True
+
+    def _next_time(self) -> float:
+        now = self.clock.boot()
+        if self.wake_now:
+            return now
+        times = [self.next_tick, now + IDLE_WAKE_S]
+        for deadline in (self.recheck_at, self.looks.next_deadline(), self.sender.next_deadline()):
+            if deadline is not None:
+                times.append(deadline)
+        if self.report_at is not None and not self.sender.busy:
+            times.append(max(self.report_at, self.sender.not_before))
+        if self.jobs and self.reload is not None:
+            times.append(self.retry_at)
+        if not self.jobs and not self.stays:
+            times.append(self.idle_since + self.config.leave_after_s)
+        return min(times)
+
+    # -- files of the site
+
+    def _make_sender(self) -> Sender:
+        return Sender(self.config.controller, self.selector, self.looks.probes, self.clock,
+                      make=self._make, key=self._key, replied=self._replied, failed=self._failed)
+
+    def _key(self) -> bytes | None:
+        try:
+            key = signing.read_key(self.config.key)
+        except signing.KeyFault as fault:
+            say_once("key", str(fault))
+            self.sender.not_before = self.clock.boot() + RETRY_FILES_S
+            return None
+        say_once("key", "")
+        return key
+
+    def _reload(self, now: float) -> None:
+        self.retry_at = now + RETRY_FILES_S
+        config = self.reload() if self.reload else None
+        if config is not None:
+            self.config, self.reload = config, None
+            self.sender.close()
+            self.sender = self._make_sender()
+            self._report_by(now)
+
+    def _may_leave(self, lock: Lock) -> bool:
+        # Prolog writes the job first and looks at the lock then; so the lock goes first, then we look.
+        lock.release()
+        came, _ = Registry(self.state_dir).scan()
+        return not (came and lock.take())
+
+
+def _boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()

@@ -1,0 +1,166 @@
+"""``astraeus-monitor run``: the node's monitor."""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import sys
+from pathlib import Path
+
+from astraeus_protocol import VERSION
+
+from . import config as configs
+from .config import Config
+from .lock import Lock
+from .log import say, say_once
+from .loop import Monitor
+from .procfs import Proc
+
+USAGE = """usage: astraeus-monitor run [options]
+       astraeus-monitor config | --version | --help
+
+run        watch the jobs that Prolog hands over in the state directory, and report to the controller
+config     print every key of the [monitor] table with its default
+
+options of run:
+  --config PATH      configuration (/etc/astraeus/astraeus.toml)
+  --state-dir PATH   state directory instead of the configured one
+  --proc PATH        a proc tree instead of /proc, for tests
+  --print            print reports as JSON lines instead of sending them
+  --once             leave after the first report that was received or printed
+"""
+
+
+class UsageFault(Exception):
+    """The command line can't be used; the text says what to write."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the console script; its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        match words[:1]:
+            case ["run"]:
+                return run(_options(words[1:]))
+            case ["config"]:
+                print(table())
+                return 0
+            case ["--version"]:
+                print(f"astraeus-monitor {VERSION}")
+                return 0
+            case ["--help" | "-h" | "help"]:
+                print(USAGE, end="")
+                return 0
+            case _:
+                raise UsageFault("write astraeus-monitor run, or --help for all options")
+    except UsageFault as fault:
+        print(f"astraeus-monitor: {fault}", file=sys.stderr)
+        return 2
+
+
+def run(options: dict[str, str]) -> int:
+    """The daemon. 0: left in good order; 1: it can't work here."""
+    path = Path(options.get("config", str(configs.PATH)))
+
+    def load() -> Config | None:
+        try:
+            read = configs.load(path)
+        except configs.ConfigFault as fault:
+            say_once("config", str(fault))
+            return None
+        if "state-dir" in options:
+            read = Config(**{**{f: getattr(read, f) for f in read.__struct_fields__},
+                             "state_dir": options["state-dir"]})
+        if not read.controller and "print" not in options:
+            say_once("config", f'{path}: [monitor] names no controller; write controller = "http://HOST:6831"')
+            return None
+        say_once("config", "")
+        return read
+
+    config = load()
+    retry = load if config is None and "print" not in options else None
+    config = config or Config(state_dir=options.get("state-dir", Config().state_dir))
+    under_systemd = "NOTIFY_SOCKET" in os.environ or "INVOCATION_ID" in os.environ
+    monitor = Monitor(config, proc=Proc(options.get("proc", "/proc")), reload=retry,
+                      printer=_print if "print" in options else None, stays=under_systemd)
+    lock = Lock(monitor.state_dir / "monitor.lock")
+    try:
+        monitor.open()
+        if not lock.take():
+            say(f"another monitor holds {lock.path}: this one leaves")
+            return 0
+    except OSError as fault:
+        say(f"can't work in {monitor.state_dir}: {fault.strerror}; run as root, or give --state-dir")
+        return 1
+    _catch_signals(monitor)
+    _notify()
+    gc.collect()
+    gc.freeze()  # children share what was there before they were forked
+    say(f"monitor {VERSION} watches {monitor.state_dir}")
+    monitor.run(lock, until=lambda: "once" in options and monitor.reports > 0)
+    return 0
+
+
+def table() -> str:
+    """The [monitor] table with every key, its default and its meaning, as TOML."""
+    lines = ["[monitor]"]
+    for key in configs.KEYS:
+        bounds = f" ({key.low:g} to {key.high:g})" if key.high else ""
+        value = f'"{key.default}"' if key.kind is str else f"{key.default}"
+        lines += [f"# {key.help}{bounds}", f"{key.name} = {value}"]
+    return "\n".join(lines)
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    while words:
+        name, sep, value = words.pop(0).partition("=")
+        match name:
+            case "--print" | "--once":
+                found[name[2:]] = "1"
+            case "--config" | "--state-dir" | "--proc":
+                if not sep and not words:
+                    raise UsageFault(f"{name} needs a path")
+                found[name[2:]] = value if sep else words.pop(0)
+            case _:
+                raise UsageFault(f"run has no option {name}; see --help")
+    return found
+
+
+def _print(body: bytes) -> None:
+    sys.stdout.buffer.write(body + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _notify() -> None:
+    """Tell systemd that we are ready, where it asks to be told."""
+    where = os.environ.get("NOTIFY_SOCKET")
+    if not where:
+        return
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+        channel.settimeout(1)
+        try:
+            channel.connect("\0" + where[1:] if where.startswith("@") else where)
+            channel.send(b"READY=1")
+        except OSError as fault:
+            say(f"can't tell systemd that we are ready: {fault.strerror}")
+
+
+def _catch_signals(monitor: Monitor) -> None:
+    """TERM and INT end the loop in good order."""
+    def stop(number: int, frame: object) -> None:
+        monitor.stop()
+
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    monitor.selector.register(reading, selectors.EVENT_READ, lambda: os.read(reading, 64))
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What a verified reply asks for: the closed list of commands, restart causes, steps known to be tied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from astraeus_protocol import report
+
+from . import stopfile
+from .job import JobWatch
+from .log import say
+from .watch import integer
+
+
+def obey(reply: report.Reply, jobs: Mapping[int, JobWatch], let_go: Callable[[JobWatch], None]) -> bool:
+    """Do what the reply asks; whether the controller is to hear of it at once."""
+    tell = False
+    for command in reply.commands:
+        job = jobs.get(command.job)
+        if job is None or job.nonce != command.nonce:
+            continue  # another attempt's
+        if isinstance(command, report.StopFile):
+            tell |= _stop(job, command.lines)
+        elif not job.dropped:
+            say(f"job {job.job}: let go, as the controller asks: {command.reason or 'no reason given'}")
+            job.dropped = tell = True
+            let_go(job)
+    for name, cause in reply.causes.items():
+        job = jobs.get(integer(name, -1))
+        if job and job.cause != cause and _written(job, "cause", stopfile.write_cause, job.path, cause):
+            job.cause = cause
+    for name in reply.tied:
+        job_id, _, step = name.partition(".")
+        job = jobs.get(integer(job_id, -1))
+        if job and step in job.steps:
+            job.steps[step].tied = True
+    return tell
+
+
+def _stop(job: JobWatch, lines: dict[str, str]) -> bool:
+    if job.stop_file and job.stop_lines == lines:
+        return False
+    uid = integer(job.facts.get("uid"))
+    if not _written(job, "stop file", stopfile.write_stop, job.path, uid, lines):
+        return False
+    say(f"job {job.job}: stop file written: {lines.get('cause', '')} {lines.get('reason', '')}")
+    job.stop_file, job.stop_lines = True, lines
+    return True
+
+
+def _written(job: JobWatch, what: str, write: Callable[..., None], *arguments: object) -> bool:
+    try:
+        write(*arguments)
+    except OSError as fault:
+        say(f"job {job.job}: can't write its {what}: {fault.strerror}")
+        return False
+    return True

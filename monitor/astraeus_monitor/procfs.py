@@ -1,0 +1,225 @@
+"""Reading /proc, and nothing else. ``stat`` and ``status`` never block; the rest is for probes.
+
+Every method returns None (or nothing) for a process that is gone; other faults are OSError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+GONE = (FileNotFoundError, ProcessLookupError)
+WRITING = (os.O_WRONLY, os.O_RDWR)
+
+
+class Stat(msgspec.Struct, frozen=True):
+    """Of /proc/PID/stat: what is needed."""
+
+    pid: int
+    comm: str
+    state: str
+    ppid: int
+    start: int
+    """Clock ticks since boot."""
+    ticks: int
+    """utime + stime in clock ticks, all threads."""
+    exit_code: int
+    """Wait status; only a zombie has one."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Of /proc/PID/status: what is needed."""
+
+    switches: int
+    """Voluntary context switches of the main thread since its start."""
+    tracer: int
+
+
+class FdInfo(msgspec.Struct, frozen=True):
+    """Of /proc/PID/fdinfo/FD."""
+
+    pos: int
+    flags: int
+    ino: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is open for writing."""
+        return (self.flags & os.O_ACCMODE) in WRITING
+
+
+class Socket(msgspec.Struct, frozen=True):
+    """A line of /proc/PID/net/tcp or tcp6; addresses as ``ip:port`` in hex, IPv4-mapped ones as IPv4."""
+
+    local: str
+    remote: str
+    state: int
+    inode: int
+
+
+class Proc:
+    """A proc tree, by default the machine's own."""
+
+    def __init__(self, root: str = "/proc") -> None:
+        self.root = root
+        self.walks = os.path.exists(f"{root}/thread-self/children")
+
+    def text(self, *names: object, limit: int = 65536) -> bytes:
+        """The first ``limit`` bytes of a file below the root."""
+        fd = os.open("/".join((self.root, *map(str, names))), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if limit <= 8192:
+                return os.read(fd, limit)  # the kernel gives such files whole
+            parts: list[bytes] = []
+            while limit > 0:
+                part = os.read(fd, min(limit, 65536))
+                if not part:
+                    break
+                parts.append(part)
+                limit -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def stat(self, pid: int) -> Stat | None:
+        """The process's stat line."""
+        try:
+            data = self.text(pid, "stat", limit=4096)
+        except GONE:
+            return None
+        head, _, tail = data.rpartition(b")")
+        fields = tail.split()
+        if len(fields) < 20:
+            return None
+        return Stat(
+            pid=pid, comm=head.partition(b"(")[2].decode(errors="replace"), state=fields[0].decode(),
+            ppid=int(fields[1]), start=int(fields[19]), ticks=int(fields[11]) + int(fields[12]),
+            exit_code=int(fields[49]) if len(fields) > 49 else 0)
+
+    def status(self, pid: int) -> Status | None:
+        """The process's switches and tracer."""
+        try:
+            data = self.text(pid, "status", limit=8192)
+        except GONE:
+            return None
+        switches = _number(data, b"\nvoluntary_ctxt_switches:")
+        return None if switches is None else Status(switches, _number(data, b"\nTracerPid:") or 0)
+
+    def pids(self) -> Iterator[int]:
+        """Every process."""
+        for name in os.listdir(self.root):
+            if name.isdigit():
+                yield int(name)
+
+    def children(self, pid: int, *, main_only: bool = False) -> list[int]:
+        """Children of all its threads, or of its main thread; call it only where ``walks`` is true."""
+        found: list[int] = []
+        try:
+            threads = [str(pid)] if main_only else os.listdir(f"{self.root}/{pid}/task")
+        except GONE:
+            return found
+        for thread in threads:
+            found.extend(map(int, self._maybe(pid, f"task/{thread}/children", 65536).split()))
+        return found
+
+    def tree(self, top: int, known: Iterable[int] = ()) -> list[Stat]:
+        """``top`` and its living descendants, parents first. One pass over the machine where the kernel
+        keeps no children files.
+
+        With ``known``, its descendants of the look before, only those and new children of main threads are
+        read: with many threads, asking each for its children is most of a look's cost.
+        """
+        if self.walks:
+            return list(self._walk(top, set(known)))
+        below: dict[int, list[Stat]] = {}
+        for pid in sorted(self.pids()):
+            stat = self.stat(pid)
+            if stat:
+                below.setdefault(stat.ppid, []).append(stat)
+        first = self.stat(top)
+        found = [first] if first else []
+        for stat in found:
+            found.extend(below.get(stat.pid, ()))
+        return found
+
+    def _walk(self, top: int, known: set[int]) -> Iterator[Stat]:
+        remembered: dict[int, list[int]] = {}
+        for pid in known - {top}:
+            stat = self.stat(pid)
+            if stat:
+                remembered.setdefault(stat.ppid, []).append(pid)
+        waiting, seen = [top], {top}
+        while waiting:
+            pid = waiting.pop(0)
+            stat = self.stat(pid)
+            if stat is None:
+                continue
+            yield stat
+            below = {*self.children(pid, main_only=bool(known)), *remembered.get(pid, ())} - seen
+            seen |= below
+            waiting.extend(sorted(below))
+
+    def cmdline(self, pid: int) -> bytes:
+        """Its arguments with NUL between them, 4 KiB at most; empty when gone or a zombie."""
+        return self._maybe(pid, "cmdline", 4096)
+
+    def environ(self, pid: int) -> dict[str, str]:
+        """Its environment as it was at exec."""
+        pairs = (part.partition(b"=") for part in self._maybe(pid, "environ", 1 << 20).split(b"\0"))
+        return {k.decode(errors="replace"): v.decode(errors="replace") for k, sep, v in pairs if sep}
+
+    def io(self, pid: int) -> dict[str, int]:
+        """Its io counters."""
+        lines = (line.partition(b":") for line in self._maybe(pid, "io", 4096).splitlines())
+        return {k.decode(): int(v) for k, sep, v in lines if sep}
+
+    def link(self, *names: object) -> str:
+        """Target of a link below the root; empty when gone."""
+        try:
+            return os.readlink("/".join((self.root, *map(str, names))))
+        except GONE:
+            return ""
+
+    def fds(self, pid: int) -> list[int]:
+        """Its open file descriptors."""
+        try:
+            return [int(name) for name in os.listdir(f"{self.root}/{pid}/fd")]
+        except GONE:
+            return []
+
+    def fdinfo(self, pid: int, fd: int) -> FdInfo | None:
+        """Position and flags of an open file: asks the kernel, not the file system."""
+        data = b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096)
+        pos, flags = _number(data, b"\npos:"), _number(data, b"\nflags:", 8)
+        return None if pos is None or flags is None else FdInfo(pos, flags, _number(data, b"\nino:") or 0)
+
+    def sockets(self, pid: int) -> Iterator[Socket]:
+        """TCP sockets of its network namespace."""
+        for name in ("net/tcp", "net/tcp6"):
+            for line in self._maybe(pid, name, 16 << 20).splitlines()[1:]:
+                fields = line.split()
+                if len(fields) > 9:
+                    yield Socket(_address(fields[1]), _address(fields[2]), int(fields[3], 16), int(fields[9]))
+
+    def _maybe(self, pid: int, name: str, limit: int) -> bytes:
+        try:
+            return self.text(pid, name, limit=limit)
+        except GONE:
+            return b""
+
+
+def _number(data: bytes, key: bytes, base: int = 10) -> int | None:
+    at = data.find(key)
+    if at < 0:
+        return None
+    end = data.find(b"\n", at + len(key))
+    return int(data[at + len(key):end if end >= 0 else None], base)
+
+
+def _address(text: bytes) -> str:
+    ip, _, port = text.decode().partition(":")
+    if len(ip) == 32 and ip.startswith("0000000000000000FFFF0000"):
+        ip = ip[24:]
+    return f"{ip}:{port}"

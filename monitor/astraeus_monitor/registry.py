@@ -1,0 +1,109 @@
+"""What Prolog and the plugin wrote: job files once, step files as they grow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from astraeus_protocol.jobfile import JOB_LIMIT, parse_job, parse_step_lines
+
+from .log import say_once
+
+Lines = list[tuple[str, dict[str, str]]]
+
+
+class StepFile:
+    """How far one step's file has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.offset, self.rest = path, 0, b""
+
+    def new_lines(self) -> Lines:
+        """Whole lines that came since; a torn last one waits for its end."""
+        try:
+            if os.stat(self.path).st_size == self.offset:
+                return []
+            data = _read(self.path, self.offset)
+        except OSError:
+            return []
+        self.offset += len(data)
+        whole, newline, rest = (self.rest + data).rpartition(b"\n")
+        self.rest = rest
+        return list(parse_step_lines((whole + newline).decode(errors="replace")))
+
+
+class JobEntry:
+    """One job's directory."""
+
+    def __init__(self, path: Path, job: int, facts: dict[str, str]) -> None:
+        self.path, self.job, self.facts, self.nonce = path, job, facts, facts.get("nonce", "")
+        self.files: dict[str, StepFile] = {}
+        self.too_much = False
+
+    def news(self) -> Iterator[tuple[str, Lines]]:
+        """(step, new lines) for each step with new lines, until the job's files pass their limit."""
+        try:
+            names = [entry.name for entry in os.scandir(self.path / "steps")]
+        except OSError:
+            return
+        for name in names:
+            if name != "batch" and not name.isdigit():
+                continue
+            file = self.files.setdefault(name, StepFile(self.path / "steps" / name))
+            if sum(f.offset for f in self.files.values()) > JOB_LIMIT:
+                self.too_much = True
+                return
+            lines = file.new_lines()
+            if lines:
+                yield name, lines
+
+
+class Registry:
+    """The jobs of the state directory."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.jobs_dir = state_dir / "jobs"
+        self.jobs: dict[int, JobEntry] = {}
+
+    def scan(self) -> tuple[list[JobEntry], list[JobEntry]]:
+        """(came, left) since the scan before; a job with a new nonce is both."""
+        try:
+            names = {int(name) for name in os.listdir(self.jobs_dir) if name.isdigit()}
+        except OSError:
+            names = set()
+        came: list[JobEntry] = []
+        left = [self.jobs.pop(job) for job in list(self.jobs) if job not in names]
+        for job in sorted(names):
+            entry = self._entry(job)
+            if entry is None:
+                continue
+            known = self.jobs.get(job)
+            if known and known.nonce == entry.nonce:
+                continue
+            if known:
+                left.append(known)
+            self.jobs[job] = entry
+            came.append(entry)
+        return came, left
+
+    def _entry(self, job: int) -> JobEntry | None:
+        path = self.jobs_dir / str(job)
+        try:
+            facts = parse_job(_read(path / "job").decode(errors="replace"))
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            say_once(f"job {job}", f"job {job}: can't read {path / 'job'}: {fault.strerror}")
+            return None
+        if not facts.get("nonce"):
+            return None  # being written
+        return JobEntry(path, job, facts)
+
+
+def _read(path: Path, offset: int = 0, limit: int = JOB_LIMIT) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.pread(fd, min(limit, max(0, os.fstat(fd).st_size - offset)), offset)
+    finally:
+        os.close(fd)

@@ -1,0 +1,106 @@
+"""One pass over all processes of the node, made in a child and seldom: which srun holds a step's output, and
+which steps run here that no plugin registered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from .procfs import Proc
+from .ties import LISTEN
+
+STEPD = re.compile(rb"slurmstepd: \[(\d+)\.(batch|\d+)(?:\+\d+)?\]")
+
+
+class Srun(msgspec.Struct, tag="srun"):
+    """An srun on this node: the job that it says it belongs to, and the ports where it listens."""
+
+    pid: int
+    start: int
+    ppid: int
+    job: int
+    ports: list[int]
+
+
+class Stepd(msgspec.Struct, tag="stepd"):
+    """A step's slurmstepd and its tasks, found by parentage."""
+
+    pid: int
+    start: int
+    job: int
+    step: str
+    tasks: list[tuple[int, int, int, int]]
+    """(rank, local id, PID, start)"""
+    nodes: int = 1
+    ntasks: int = 1
+    node_id: int = 0
+    nodelist: str = ""
+
+
+Line = Srun | Stepd
+DECODER = msgspec.json.Decoder(Line)
+
+
+def survey(proc: Proc) -> Iterator[Line]:
+    """Every srun and every slurmstepd of a step on the node."""
+    stepds: dict[int, tuple[int, int, str]] = {}
+    below: dict[int, list[tuple[int, int]]] = {}
+    sruns = []
+    for pid in proc.pids():
+        try:
+            stat = proc.stat(pid)
+            if stat is None or stat.state in "ZX":
+                continue
+            if stat.comm == "srun":
+                sruns.append(stat)
+            elif stat.comm.startswith("slurmstepd"):
+                found = STEPD.match(proc.cmdline(pid))
+                if found:
+                    stepds[pid] = (stat.start, int(found[1]), found[2].decode())
+            else:
+                below.setdefault(stat.ppid, []).append((pid, stat.start))
+        except PermissionError:
+            continue
+    for stat in sruns:
+        yield _srun(proc, stat.pid, stat.start, stat.ppid)
+    for pid, (start, job, step) in stepds.items():
+        yield _stepd(proc, Stepd(pid, start, job, step, []), below.get(pid, []))
+
+
+def _srun(proc: Proc, pid: int, start: int, ppid: int) -> Srun:
+    job, ports = 0, set()
+    try:
+        job = _int(proc.environ(pid), "SLURM_JOB_ID")
+        inodes = {link[8:-1] for link in (proc.link(pid, "fd", fd) for fd in proc.fds(pid))
+                  if link.startswith("socket:[")}
+        for socket in proc.sockets(pid):
+            if socket.state == LISTEN and str(socket.inode) in inodes:
+                ports.add(int(socket.local.rpartition(":")[2], 16))
+    except PermissionError:
+        pass
+    return Srun(pid, start, ppid, job, sorted(ports))
+
+
+def _stepd(proc: Proc, found: Stepd, kids: list[tuple[int, int]]) -> Stepd:
+    for pid, start in kids:
+        try:
+            environ = proc.environ(pid)
+        except PermissionError:
+            continue
+        if found.step == "batch":
+            found.tasks.append((0, 0, pid, start))
+            found.nodelist = environ.get("SLURM_JOB_NODELIST", "")
+        elif "SLURM_PROCID" in environ:
+            found.tasks.append((_int(environ, "SLURM_PROCID"), _int(environ, "SLURM_LOCALID"), pid, start))
+            found.nodes = _int(environ, "SLURM_STEP_NUM_NODES", 1)
+            found.ntasks = _int(environ, "SLURM_STEP_NUM_TASKS", 1)
+            found.node_id = _int(environ, "SLURM_NODEID")
+            found.nodelist = environ.get("SLURM_STEP_NODELIST", "")
+    return found
+
+
+def _int(environ: dict[str, str], name: str, default: int = 0) -> int:
+    value = environ.get(name, "")
+    return int(value) if value.isdigit() else default

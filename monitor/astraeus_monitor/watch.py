@@ -1,0 +1,189 @@
+"""One watch per step: its workers, its shared output, its end. Fed with step-file lines, samples and looks;
+asked for its part of the report. No I/O of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from astraeus_protocol import report
+from astraeus_protocol.jobfile import numbers
+from astraeus_protocol.settings import BY_KEY
+
+from .look import SrunLook, TaskAsk
+from .procfs import Stat
+from .sources import output as out
+from .sources.process import pulse_gone_in_most
+from .tree import Identity
+from .worker import EXIT_LINE_S, WorkerWatch
+
+GpusOf = Callable[["StepWatch", WorkerWatch], tuple[list[report.Gpu], list[report.Unknown]]]
+
+
+class StepWatch:
+    """One step's part on this node."""
+
+    def __init__(self, step: str, facts: dict[str, str], now: float, window_s: float, *,
+                 plugin: bool = True) -> None:
+        self.step, self.facts, self.plugin, self.window_s = step, facts, plugin, window_s
+        self.came = now
+        self.began = seconds(facts.get("at"), now)
+        self.stepd = (integer(facts.get("stepd")), integer(facts.get("stepd_start")))
+        host, _, port = facts.get("launch", "").rpartition(":")
+        self.launch_host, self.launch_port = host, integer(port)
+        self.gpus = numbers(facts["gpus"]) if "gpus" in facts else None
+        self.workers: dict[int, WorkerWatch] = {}
+        self.growth = out.Growth(now)
+        self.gaps = out.Gaps()
+        self.sruns: list[Identity] = []
+        self.shared_seen = False
+        self.tied = False
+        self.ended_at: float | None = None
+        self.stepd_gone: float | None = None
+        self.end_told = False
+
+    @property
+    def running(self) -> bool:
+        """Its end is not known."""
+        return self.ended_at is None
+
+    def feed(self, lines: list[tuple[str, dict[str, str]]], now: float) -> None:
+        """Take new lines of its file in."""
+        for word, pairs in lines:
+            rank = integer(pairs.get("rank"), -1)
+            worker = self.workers.get(rank)
+            if word == "task" and rank >= 0:
+                pid, start = integer(pairs.get("pid")), integer(pairs.get("start"))
+                if worker is None or (worker.pid, worker.start) != (pid, start):
+                    gpus = numbers(pairs["gpus"]) if "gpus" in pairs else None
+                    self.workers[rank] = WorkerWatch(rank, integer(pairs.get("local")), pid, start, gpus, now,
+                                                     self.window_s, self.began)
+            elif word == "gpus" and worker is not None and "gpus" in pairs:
+                worker.gpus = numbers(pairs["gpus"])
+            elif word == "exit" and worker is not None and "status" in pairs:
+                worker.ended("exited", seconds(pairs.get("at"), now), integer(pairs["status"]))
+            elif word == "end":
+                self.end(seconds(pairs.get("at"), now))
+
+    def end(self, at: float) -> None:
+        """The step is over: nobody saw the end of those who still ran."""
+        if self.ended_at is None:
+            self.ended_at = at
+        for worker in self.workers.values():
+            if worker.running:
+                worker.ended("gone", at, None)
+
+    def check(self, stepd: Stat | None, now: float) -> bool:
+        """Whether its slurmstepd has just gone; gone still at the next sample, the step is over."""
+        if stepd is not None and stepd.start == (self.stepd[1] or stepd.start):
+            self.stepd_gone = None
+        elif self.stepd_gone is None:
+            self.stepd_gone = now
+            return True
+        elif now - self.stepd_gone >= EXIT_LINE_S:
+            self.end(self.stepd_gone)
+        return False
+
+    def asks(self, now: float, *, deep: bool) -> list[TaskAsk]:
+        """Its running tasks, for a look."""
+        asks = []
+        for worker in self.workers.values():
+            if self.running and worker.running:
+                # One process alone in its step has nobody to be tied to.
+                alone = self.facts.get("tasks", "1") == "1" and len(worker.roster.processes) == 1
+                ties = not (self.tied or alone) and worker.wants_ties(now)
+                worker.wants_fds = ties
+                if ties:
+                    worker.ties_at = now
+                known = [] if deep else [pid for pid, _ in worker.tree]
+                asks.append(TaskAsk(self.step, worker.rank, worker.pid, worker.start, ties, known))
+        return asks
+
+    def grew(self, now: float) -> None:
+        """Something of its output grew."""
+        self.gaps.grew(now)
+
+    def see_shared(self, looks: list[SrunLook], wrote: tuple[int, int] | None,
+                   others: list[tuple[int, int] | None], now: float) -> None:
+        """Take what its sruns hold in."""
+        files = [file for seen in looks for file in seen.files]
+        self.shared_seen = bool(files)
+        if files and self.growth.moved(files) is not None and out.by_own_doing(wrote, others):
+            self.growth.grew(now)
+            self.grew(now)
+
+    def marks(self, now: float) -> list[object]:
+        """What is told at once when it changes."""
+        processes = [p for w in self.workers.values() for p in w.roster.processes if w.running]
+        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, *(
+            (w.rank, w.pid, w.state, w.growth.woke_at, *((p.pid, p.sign(now)) for p in w.roster.processes))
+            for w in self.workers.values())]
+
+    def holds_shared(self, node: str) -> bool:
+        """Whether the step's srun runs on this node, as its first line says."""
+        return bool(self.launch_host) and self.launch_host.partition(".")[0] == node.partition(".")[0]
+
+    def record(self, now: float, node: str, gpus_of: GpusOf) -> report.Step:
+        """For the report. ``gpus_of(worker)`` gives a worker's GPU records."""
+        facts, unknown, output_s = self.facts, [], None
+        if self.shared_seen:
+            output_s = round(now - self.growth.last, 2)
+        elif self.running and self.step != "batch" and self.holds_shared(node) and not any(
+                w.has_file or w.missed for w in self.workers.values()):
+            why = ("srun has no file open for the output" if self.sruns else
+                   f"output goes through srun on {self.launch_host}, which the monitor does not find there")
+            unknown.append(report.Unknown("output", why))
+        log = self.growth.path or next((w.growth.path for w in self.workers.values() if w.growth.path), "")
+        gap = self.gaps.median()
+        return report.Step(
+            step=self.step, component=maybe_integer(facts.get("component")),
+            nodes=max(1, integer(facts.get("nodes"), 1)), tasks=max(1, integer(facts.get("tasks"), 1)),
+            node_id=integer(facts.get("node_id")), nodelist=facts.get("nodelist", ""),
+            settings=settings(facts), plugin=self.plugin, ended=self.ended_at is not None, output_s=output_s,
+            output_gap_s=gap, log=log,
+            workers=[w.record(now, gpus_of(self, w), self.step, ties=not self.tied)
+                     for w in self.workers.values()],
+            unknown=unknown)
+
+    def save(self) -> dict[str, Any]:
+        """For the clock file."""
+        return {"growth": self.growth.save(), "gaps": list(self.gaps.gaps), "gap_last": self.gaps.last,
+                "tied": self.tied, "sruns": self.sruns, "shared": self.shared_seen, "end_told": self.end_told,
+                "ended_at": self.ended_at, "workers": {str(r): w.save() for r, w in self.workers.items()}}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """From the clock file."""
+        self.growth.load(saved["growth"])
+        self.gaps.gaps.extend(float(gap) for gap in saved["gaps"])
+        self.gaps.last = saved["gap_last"]
+        self.tied, self.shared_seen, self.end_told = saved["tied"], saved["shared"], saved["end_told"]
+        self.sruns = [(int(pid), int(start)) for pid, start in saved["sruns"]]
+        for rank, worker in saved["workers"].items():
+            if int(rank) in self.workers:
+                self.workers[int(rank)].load(worker)
+        if saved["ended_at"] is not None:
+            self.end(float(saved["ended_at"]))
+
+
+def settings(facts: dict[str, str]) -> dict[str, str]:
+    """The options among the facts of a job or a step."""
+    return {key: value for key, value in facts.items() if key in BY_KEY}
+
+
+def integer(text: str | None, default: int = 0) -> int:
+    """A number, or ``default`` where there is none."""
+    return int(text) if text and text.lstrip("-").isdigit() else default
+
+
+def maybe_integer(text: str | None) -> int | None:
+    """A number, or None."""
+    return int(text) if text and text.isdigit() else None
+
+
+def seconds(text: str | None, default: float) -> float:
+    """A time of CLOCK_BOOTTIME, never later than ``default``."""
+    try:
+        return min(float(text), default) if text else default
+    except ValueError:
+        return default

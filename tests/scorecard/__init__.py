@@ -1,0 +1,1 @@
+"""Recordings with their right verdicts. ``PYTHONPATH=tests python -m scorecard`` prints the table."""

@@ -1,0 +1,32 @@
+"""Writes the recordings: ``PYTHONPATH=tests python -m scorecard.generate``. The same bytes each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scorecard.lookalikes import LOOKALIKES
+from scorecard.stalls import STALLS
+from scorecard.world import World, record
+
+Case = Callable[[], tuple[World, dict[str, Any], str]]
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES}
+
+
+def recordings() -> dict[str, str]:
+    """Name to text of every recording."""
+    return {name: record(*case()) for name, case in CASES.items()}
+
+
+def main() -> None:
+    from scorecard.score import FOLDER
+
+    for old in FOLDER.glob("*.jsonl"):
+        if old.stem not in CASES:
+            old.unlink()
+    for name, text in recordings().items():
+        (FOLDER / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

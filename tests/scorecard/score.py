@@ -1,0 +1,91 @@
+"""Holds what a recording leads to against its verdict line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from astraeus_controller.replay import replay
+
+FOLDER = Path(__file__).parent / "cases"
+
+
+@dataclass
+class Row:
+    """One recording's result. ``stalled_after``: seconds from the fault to the finding."""
+
+    name: str
+    title: str
+    expected: str
+    faults: list[str]
+    suspect_after: float | None
+    stalled_after: float | None
+    said: str
+
+
+def score(path: Path) -> Row:
+    """Replays a recording; ``faults`` is empty where all is right."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    verdict = json.loads(lines[0])
+    changes = [change for change in replay(lines[1:]) if change["kind"] != "action"]
+    opened = {kind: [c for c in changes if c["kind"] == "open" and c["finding"]["kind"] == kind]
+              for kind in ("stalled", "suspect", "node_silent")}
+    if verdict["expect"] == "nothing":
+        faults = _nothing(verdict, opened)
+    else:
+        faults = _stalled(verdict, opened, changes)
+    if len(opened["node_silent"]) != verdict.get("node_silent", 0):
+        faults.append(f"{len(opened['node_silent'])} node_silent findings")
+    fault_at = verdict.get("fault_at")
+    after = {kind: round(found[0]["now"] - fault_at, 1) if found and fault_at is not None else None
+             for kind, found in opened.items()}
+    said = opened["stalled"][0]["event"]["message"] if opened["stalled"] else ""
+    return Row(path.stem, verdict["title"], verdict["expect"], faults, after["suspect"], after["stalled"],
+               said)
+
+
+def _nothing(verdict: dict[str, Any], opened: dict[str, list[Any]]) -> list[str]:
+    kinds = ["stalled"] if verdict.get("may_suspect") else ["stalled", "suspect"]
+    return [f"{kind} was said: {c['event']['message']}" for kind in kinds for c in opened[kind]]
+
+
+def _stalled(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: list[Any]) -> list[str]:
+    found = opened["stalled"]
+    faults = []
+    if len(found) != verdict.get("count", 1):
+        faults.append(f"{len(found)} stalls were found, not {verdict.get('count', 1)}")
+    if not found:
+        return faults
+    first, finding = found[0], {"action": "alert"} | found[0]["finding"]
+    for field in ("worker", "rank", "pid", "node", "rule", "job", "action"):
+        if field in verdict and finding.get(field) != verdict[field]:
+            faults.append(f"{field} is {finding.get(field)!r}, not {verdict[field]!r}")
+    late = first["now"] - verdict["fault_at"]
+    if not verdict["after"] <= late <= verdict["within"]:
+        faults.append(f"found {late:.1f} s after the fault, "
+                      f"not between {verdict['after']} and {verdict['within']}")
+    message = first["event"]["message"]
+    faults += [f"{words!r} is not said in: {message}" for words in verdict.get("says", [])
+               if words not in message]
+    faults += _around(verdict, opened, changes)
+    return faults
+
+
+def _around(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: list[Any]) -> list[str]:
+    """The suspect before it, and how it ends."""
+    faults = []
+    if "suspect_within" in verdict:
+        early = [c for c in opened["suspect"]
+                 if 0 <= c["now"] - verdict["fault_at"] <= verdict["suspect_within"]]
+        if not early:
+            faults.append(f"not suspect within {verdict['suspect_within']} s")
+        elif early[0]["finding"].get("rank") != verdict.get("rank"):
+            faults.append(f"suspect names rank {early[0]['finding'].get('rank')}")
+    before = [c for c in opened["suspect"] if c["now"] < verdict["fault_at"]]
+    faults += [f"suspect before the fault: {c['event']['message']}" for c in before]
+    closed = [c["why"] for c in changes if c["kind"] == "close" and c["finding"]["kind"] == "stalled"]
+    if closed != verdict.get("closed", []):
+        faults.append(f"closed by {closed}, not by {verdict.get('closed', [])}")
+    return faults

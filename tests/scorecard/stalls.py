@@ -1,0 +1,205 @@
+"""Recordings of jobs that are stalled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scorecard.people import ASKED, FAULT, SITE_60S, alone, gang, launcher, state, stuck
+from scorecard.world import FAR, Proc, Rank, World, every
+
+Made = tuple[World, dict[str, Any], str]
+
+
+def expect(title: str, source: str = "made up", **more: Any) -> dict[str, Any]:
+    found = {"title": title, "source": source, "expect": "stalled", "fault_at": FAULT, "after": 60,
+             "within": 80}
+    return found | more
+
+
+RANK_5 = {"worker": "1001-5", "rank": 5, "pid": 4005, "node": "c3", "rule": "collective_stuck"}
+
+
+def member_stopped() -> Made:
+    world = state(stuck(gang(), odd=(5,)), 5, "T")
+    return world, expect(
+        "rank 5 of 8 is stopped by SIGSTOP, the others spin", **RANK_5, suspect_within=30, says=[
+            "Stalled: No progress for 60s: no output since 13:02 UTC; "
+            "rank 5 (node c3, PID 4005) is stopped (state T) for 60s; 7 of 7 other ranks wait"]), ""
+
+
+def spinning_survivors() -> Made:
+    world = state(stuck(gang(4, 4, gpus=False), odd=(2,)), 2, "T")
+    return world, expect(
+        "four ranks without GPUs, rank 2 stopped, the survivors use 100 % of a core each",
+        "ml-explore/mlx#4278", worker="1001-2", rank=2, suspect_within=30,
+        says=["rank 2 (node c3, PID 4002) is stopped (state T)"]), ""
+
+
+def zombie() -> Made:
+    world = state(stuck(gang(), odd=(5,)), 5, "Z")
+    return world, expect("rank 5 is a zombie that nobody waits for", **RANK_5, suspect_within=30,
+                         says=["is a zombie (state Z)"]), ""
+
+
+def gone_by_signal() -> Made:
+    world = stuck(gang(), odd=(5,))
+    world.ranks[5].exit = (FAULT, 9)
+    return world, expect("rank 5 is killed, srun keeps the step", **RANK_5, suspect_within=30,
+                         says=["rank 5 (node c3, PID 4005) is gone: killed by signal 9 (KILL); 7 of 7"]), ""
+
+
+def gone_with_code() -> Made:
+    world = stuck(gang(), odd=(5,))
+    world.ranks[5].exit = (FAULT, 3 << 8)
+    return world, expect("rank 5 exits with code 3, the others wait for it", **RANK_5,
+                         says=["is gone: exited with code 3"]), ""
+
+
+def in_d_state() -> Made:
+    world = state(stuck(gang(), odd=(5,)), 5, "D")
+    return world, expect("rank 5 reads from a storage that does not answer", "aws/efs-utils#374", **RANK_5,
+                         suspect_within=60, says=["is in uninterruptible sleep (state D)"]), ""
+
+
+def local_process_stopped() -> Made:
+    world = launcher()
+    stuck(world)
+    world.ranks[0].procs[2].gone.clear()
+    world.ranks[0].procs[2].odd.append((FAULT, FAR, "T", None))
+    return world, expect(
+        "one of a launcher's four processes is stopped", worker="1001-0", rank=0, pid=4242, node="c1",
+        suspect_within=30, says=["rank 0 · local process 2 (RANK=2, PID 4242) on c1 is stopped (state T)",
+                                 "3 of 3 other processes wait"]), ""
+
+
+def half_stopped() -> Made:
+    world = stuck(gang(), odd=(0, 1, 2, 3))
+    for rank in range(4):
+        state(world, rank, "T")
+    return world, expect("half of the gang is stopped: no minority, nobody is named", worker="1001",
+                         rank=None, suspect_within=30, says=["no rank stands out"]), ""
+
+
+def one_of_two_jobs_idle() -> Made:
+    idle = World(job=1002, ranks=[alone(pid=5000, gpus=[1], busy=every(5, FAULT))],
+                 output=every(10, FAULT))
+    idle.ranks[0].procs[0].pulse_from = FAR
+    works = World(ranks=[alone(gpus=[0], busy=every(5))], more=[idle])
+    return works, expect("two 1-GPU jobs on a node without options, one idle and quiet", job=1002, rank=0,
+                         worker="1002-0", rule="gpus_idle", action="alert",
+                         says=["no output since 13:02 UTC; its GPU idle since 13:02 UTC"]), SITE_60S
+
+
+def gang_idle() -> Made:
+    world = gang(busy=every(5, FAULT), step_settings={}, output=every(10, FAULT))
+    return world, expect("a gang's GPUs idle and its output quiet, pulse present: nobody is named",
+                         worker="1001", rank=None, rule="gpus_idle", says=[
+                             "the GPUs of 8 of 8 ranks idle since 13:02 UTC; no rank stands out"]), SITE_60S
+
+
+def never_began() -> Made:
+    world = World(ranks=[alone(gpus=[0, 1], busy=None)], output=every(10, 30), step="batch")
+    return world, expect("the GPUs were never busy, one line at the start", fault_at=30, worker="1001-0",
+                         rule="never_began", says=["its 2 GPUs were never busy"]), SITE_60S
+
+
+def restart_asked() -> Made:
+    world = state(stuck(gang(step_settings={"stall_after": "60", "restart_stalled": "1"}), odd=(5,)), 5, "T")
+    return world, expect("as the first, with --restart-stalled", **RANK_5, action="restart"), ""
+
+
+def silent_without_gpus() -> Made:
+    world = World(ranks=[alone(cpu=every(5, FAULT))], output=every(10, FAULT), step_settings=dict(ASKED))
+    return world, expect("a task without GPUs that asked: no output, no CPU", worker="1001-0", rule="silent",
+                         says=["its processes use no CPU"]), ""
+
+
+def as_the_seed_says() -> Made:
+    """Patience 15 m; output at 14:02, the sign at 14:04: stalled at 14:14, after 12 m."""
+    world = gang(4, 2, step_settings={"stall_after": "900"}, output=every(10, 120), end=870)
+    stuck(world, 120, odd=(1,))
+    for rank in (0, 2, 3):
+        world.ranks[rank].procs[0].gone = [(240, FAR)]
+    state(world, 1, "T", 240)
+    return world, expect("patience 15m, the sign two minutes after the last output", "the specification",
+                         fault_at=240, after=600, within=620, rank=1,
+                         says=["Stalled: No progress for 12m: no output since 13:02 UTC"]), ""
+
+
+def continued() -> Made:
+    world = gang(end=360)
+    stuck(world, FAULT, 240, odd=(5,))
+    state(world, 5, "T", FAULT, 240)
+    return world, expect("stopped for two minutes, then continued", **RANK_5, closed=["progress"]), ""
+
+
+def stalled_twice() -> Made:
+    world = gang(4, 2, end=480)
+    for at, until in ((FAULT, 240.0), (330.0, FAR)):
+        state(world, 3, "T", at, until)
+        for rank in (0, 1, 2):
+            world.ranks[rank].procs[0].gone.append((at + 2, until))
+    first, second = every(10, FAULT, 240), every(10, 330)
+    world.output = lambda t: first(t) if t < 300 else second(t)
+    return world, expect("the same rank stalls, goes on and stalls again: two findings",
+                         "intelligent-machine-learning/dlrover#1749", rank=3, count=2,
+                         closed=["progress"]), ""
+
+
+def requeued() -> Made:
+    world = state(stuck(gang(4, 2, end=240), odd=(3,)), 3, "T")
+    again = gang(4, 2, end=200, restarts=1, nonce="b")
+    again.begin, again.end = 255, 420
+    world.more.append(again)
+    return world, expect("stalled, requeued, the next attempt prints", "rwth-i6/sisyphus#201", rank=3,
+                         closed=["the job ended"]), ""
+
+
+def clocks_wrong() -> Made:
+    world = state(stuck(gang(), odd=(5,)), 5, "T")
+    world.skew = {"c1": 7200, "c2": -86400, "c3": 300}
+    return world, expect("the nodes' time of day is wrong by hours", **RANK_5, suspect_within=30,
+                         says=["no output since 13:02 UTC"]), ""
+
+
+def reports_lost() -> Made:
+    world = state(stuck(gang(), odd=(5,)), 5, "T")
+    world.lost = {"c1": [(140, 175)], "c3": [(125, 160)], "c4": [(130, 160)]}
+    return world, expect("two of three reports of some nodes are lost during the stall", **RANK_5,
+                         within=100), ""
+
+
+def one_silent_beside() -> Made:
+    world = state(stuck(gang(), odd=(5,)), 5, "T")
+    world.lost = {"c4": [(100, FAR)]}
+    return world, expect("rank 5 is stopped while another node is silent: that node is not blamed", **RANK_5,
+                         node_silent=1, says=["5 of 7 other ranks wait"]), ""
+
+
+def after_suspension() -> Made:
+    world = gang(4, 2, stopped=[(90, 150)], end=480)
+    world.output = every(10, 90, 150)
+    before, after = world.output, every(10, 240)
+    world.output = lambda t: before(t) if t < 240 else after(t)
+    for rank in world.ranks:
+        proc = rank.procs[0]
+        proc.odd.append((90, 150, "T", None))
+        if rank.rank != 3:
+            proc.gone.append((242, FAR))
+    state(world, 3, "T", 240)
+    return world, expect("suspended for a minute, well again, and then a rank is stopped", fault_at=240,
+                         rank=3, suspect_within=30), ""
+
+
+def all_independent_quiet() -> Made:
+    ranks = [Rank(rank=i, node="c1", procs=[Proc(pid=4000 + i)], cpu=every(5, FAULT)) for i in range(4)]
+    world = World(ranks=ranks, output=every(10, FAULT), step_settings=dict(ASKED))
+    return world, expect("four independent tasks all fall silent: one finding for the step", worker="1001",
+                         rank=None, rule="silent", says=["4 of 4 ranks use no CPU"]), ""
+
+
+STALLS = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
+    member_stopped, spinning_survivors, zombie, gone_by_signal, gone_with_code, in_d_state,
+    local_process_stopped, half_stopped, one_of_two_jobs_idle, gang_idle, never_began, restart_asked,
+    silent_without_gpus, as_the_seed_says, continued, stalled_twice, requeued, clocks_wrong, reports_lost,
+    one_silent_beside, after_suspension, all_independent_quiet), 1)}

@@ -1,0 +1,213 @@
+"""A small world that writes recordings: nodes, ranks and what happens to them, at seconds from the start.
+
+It knows the wire format and nothing of the rules, so that a recording is not made to fit them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from astraeus_protocol.report import Gpu, Job, Process, Report, Step, Worker
+
+BOOT = 50_000.0
+"""CLOCK_BOOTTIME of the controller at second 0."""
+WALL = datetime(2026, 10, 7, 13, 0, tzinfo=UTC).timestamp()
+EVERY = 15
+FAR = 1e9
+
+Times = Callable[[float], float]
+"""When something last happened, seen from a moment."""
+Spans = list[tuple[float, float]]
+
+
+def every(period: float, until: float = FAR, again: float = FAR) -> Times:
+    """It happens each ``period`` seconds, not between ``until`` and ``again``."""
+    def last(t: float) -> float:
+        steady = t // period * period
+        return steady if steady <= until or steady >= again else until // period * period
+    return last
+
+
+def within(spans: Spans, t: float) -> float | None:
+    """Seconds since the span that holds ``t`` began."""
+    return next((t - a for a, b in spans if a <= t < b), None)
+
+
+@dataclass
+class Proc:
+    """A worker process. ``odd``: (start, end, state, exit status); ``gone``: spans without a pulse."""
+
+    pid: int
+    rank: str = ""
+    ties: list[int] = field(default_factory=list)
+    odd: list[tuple[float, float, str, int | None]] = field(default_factory=list)
+    gone: Spans = field(default_factory=list)
+    pulse_from: float = 60
+    traced: Spans = field(default_factory=list)
+    start: int = 0
+    born: float = 0
+    """It appears at this second."""
+    until: float = FAR
+    """It is no longer listed from here on."""
+
+    def at(self, t: float, local: int) -> Process:
+        found = Process(pid=self.pid, start=self.start or self.pid * 10, local=local, rank=self.rank,
+                        comm="python", state="S", ties=self.ties, traced=within(self.traced, t) is not None)
+        for a, b, state, status in self.odd:
+            if a <= t < b:
+                found.state, found.state_s, found.exit_status = state, t - a, status
+        if found.state in ("S", "D") and t - self.born >= self.pulse_from:
+            gone = within(self.gone, t)
+            found.pulse_gone_s = gone if gone is not None and gone >= 10 else 0.0
+            found.pulse, found.pulse_base = (0.0 if found.pulse_gone_s else 60.0), 60.0
+        return found
+
+
+@dataclass
+class Rank:
+    """A task. ``output`` None: only the step's shared file. ``busy`` None: its GPUs were never busy."""
+
+    rank: int
+    node: str
+    procs: list[Proc]
+    gpus: list[int] = field(default_factory=list)
+    busy: Times | None = None
+    unreadable: list[int] = field(default_factory=list)
+    """GPUs whose utilisation can't be read."""
+    output: Times | None = None
+    cpu: Times = field(default_factory=lambda: every(5))
+    writing: Spans = field(default_factory=list)
+    exit: tuple[float, int] | None = None
+
+    def at(self, t: float) -> Worker:
+        began = self.procs[0].pid if self.procs else 0
+        found = Worker(rank=self.rank, pid=began, start=began * 10, began_s=t,
+                       writing_s=within(self.writing, t) or 0.0, cpu_idle_s=t - self.cpu(t))
+        if self.output is not None:
+            found.output_s = t - self.output(t)
+        if self.exit is not None and t >= self.exit[0]:
+            found.state, found.exit_s, found.exit_status = "exited", t - self.exit[0], self.exit[1]
+            return found
+        alive = [p for p in self.procs if p.born <= t < p.until]
+        found.processes = [p.at(t, local) for local, p in enumerate(alive)]
+        for index in self.gpus:
+            if index in self.unreadable:
+                found.gpus.append(Gpu(index=index))
+                continue
+            last = self.busy(t) if self.busy else None
+            idle = t if last is None else t - last
+            found.gpus.append(Gpu(index=index, busy=99.0 if idle < EVERY else 0.0, idle_s=idle,
+                                  ever_busy=last is not None))
+        return found
+
+
+@dataclass
+class World:
+    """One job unless ``more`` holds others. ``holder`` is the node with the shared output."""
+
+    ranks: list[Rank]
+    job: int = 1001
+    step: str = "0"
+    output: Times | None = field(default_factory=lambda: every(10))
+    gap: float | None = 10.0
+    job_settings: dict[str, str] = field(default_factory=dict)
+    step_settings: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    stopped: Spans = field(default_factory=list)
+    """All processes of the job stand still on every node."""
+    slurm: list[tuple[float, str]] = field(default_factory=list)
+    """(from, state); RUNNING from 0."""
+    lost: dict[str, Spans] = field(default_factory=dict)
+    """Reports of a node that don't come."""
+    skew: dict[str, float] = field(default_factory=dict)
+    """Seconds by which a node's time of day is wrong."""
+    end: float = 300
+    restarts: int = 0
+    nonce: str = "a"
+    begin: float = 0
+    more: list[World] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted({rank.node for rank in self.ranks})
+
+    def state(self, t: float) -> str:
+        return next((s for a, s in reversed(self.slurm) if t >= a), "RUNNING")
+
+    def job_at(self, node: str, t: float) -> Job | None:
+        """The job's part on a node, ``t`` seconds from the world's start."""
+        here = [rank for rank in self.ranks if rank.node == node]
+        if not here or not self.begin <= t < self.end:
+            return None
+        own = t - self.begin
+        step = Step(step=self.step, nodes=len(self.nodes), tasks=len(self.ranks),
+                    settings=self.step_settings, output_gap_s=self.gap,
+                    workers=[rank.at(own) for rank in here])
+        if self.output is not None and node == self.nodes[0]:
+            step.output_s = own - self.output(own)
+        gpus = sorted({gpu for rank in here for gpu in rank.gpus})
+        stopped = [(own - a, max(0.0, own - b)) for a, b in self.stopped if a <= own]
+        return Job(job=self.job, nonce=self.nonce + node, restarts=self.restarts, uid=1001, user="alice",
+                   partition="gpu", nodes=len(self.nodes), gpus=gpus, settings=self.job_settings,
+                   stopped=stopped, began_s=own, steps=[step])
+
+    def facts_at(self, t: float) -> dict[str, Any]:
+        known = {"job": self.job, "state": self.state(t - self.begin), "name": "llm", "user": "alice",
+                 "partition": "gpu", "batch": True, "requeue": True, "restarts": self.restarts,
+                 "nodes": len(self.nodes)}
+        return known | self.facts
+
+    def row_at(self, t: float) -> dict[str, Any]:
+        return {"job": self.job, "state": self.state(t - self.begin), "name": "llm", "user": "alice",
+                "partition": "gpu"}
+
+
+def record(world: World, verdict: dict[str, Any], config: str = "") -> str:
+    """The recording as JSON lines: the verdict, then what the controller would have written."""
+    worlds = [world, *world.more]
+    nodes = sorted({node for w in worlds for node in w.nodes})
+    end = max(w.end for w in worlds)
+    lines: list[tuple[float, str, Any]] = [(0, "meta", {"v": 1, "cluster": "lab", "started": WALL})]
+    if config:
+        lines.append((0, "config", config))
+    for t in range(20, int(end), 60):
+        alive = [w.row_at(t) for w in worlds if w.begin <= t < w.end]
+        lines.append((t + 0.9, "slurm", {"jobs": alive}))
+    lines += [(w.begin + 5.5, "job", w.facts_at(w.begin + 5.5)) for w in worlds]
+    for place, node in enumerate(nodes):
+        for seq, t in enumerate(range(0, int(end), EVERY)):
+            at = t + 0.1 * (place + 1)
+            if any(within(w.lost.get(node, []), at) is not None for w in worlds):
+                continue
+            lines.append((at, "report", _report(worlds, node, seq, at)))
+    first = {"kind": "verdict", **verdict}
+    if "fault_at" in verdict:
+        first["fault_at"] = BOOT + verdict["fault_at"]
+    out = [json.dumps(first, ensure_ascii=False)]
+    for at, kind, data in sorted(lines, key=lambda line: line[0]):
+        line = {"kind": kind, "now": round(BOOT + at, 3), "wall": round(WALL + at, 3), "data": data}
+        out.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+    return "\n".join(out) + "\n"
+
+
+def _report(worlds: list[World], node: str, seq: int, at: float) -> Any:
+    jobs = [job for w in worlds if (job := w.job_at(node, at))]
+    skew = sum(w.skew.get(node, 0.0) for w in worlds)
+    report = Report(node=node, boot=f"boot-{node}", session=f"s-{node}", seq=seq, nonce=f"{node}-{seq}",
+                    at=round(WALL + at + skew, 1), cluster="lab", jobs=jobs)
+    return _rounded(msgspec.to_builtins(report))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 2)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

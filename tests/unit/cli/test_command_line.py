@@ -1,0 +1,72 @@
+"""``astraeus`` without a controller, with hostile names, and how long it takes."""
+
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from astraeus_cli import main as cli
+from astraeus_cli import text
+
+NOW = datetime(2026, 11, 29, 14, 14, tzinfo=UTC)
+STALL = {"run": "123", "run_name": "llm", "job": 123, "worker": "123-5", "machine": "c3",
+         "stall": {"since": "2026-11-29T14:02:00Z", "evidence": "no output since 14:02 UTC; rank 5 …"}}
+
+
+def test_lines() -> None:
+    answer = {"stalled": [STALL], "suspects": [STALL | {"worker": "124-1", "run_name": ""}]}
+    assert list(text.stalls(answer, NOW)) == [
+        "STALLED  123-5 (run 123 llm, on c3) since 14:02: no output since 14:02 UTC; rank 5 …",
+        "SUSPECT  124-1 (run 123, on c3) since 14:02: no output since 14:02 UTC; rank 5 …"]
+    yesterday = STALL | {"stall": {"since": "2026-11-28T23:50:00Z", "evidence": "x"}}
+    assert "since 2026-11-28 23:50: x" in next(text.stalls({"stalled": [yesterday]}, NOW))
+
+
+def test_hostile_names_do_nothing() -> None:
+    assert text.safe("a\x1b]0;x\x07\nb\u202ec\ud800") == "a\\x1b]0;x\\x07\\nb\\u202ec\\ud800"
+
+
+def test_spans() -> None:
+    assert [text.span(s) for s in (0, 59, 119, 120, 7199, 7200, 172800, None)] == [
+        "0s", "59s", "119s", "2m", "119m", "2h", "2d", "-"]
+
+
+def test_table_leaves_out_empty_columns() -> None:
+    assert list(text.table(("A", "B", "C"), [["1", "-", "x"], ["22", "-", "-"]])) == ["A   C", "1   x", "22  -"]
+
+
+def test_history() -> None:
+    events = {"events": [{"at": "2026-11-29T14:14:05Z", "worker": "123-5", "run": "123", "message": "Stalled: a\nb"}]}
+    assert list(text.history(events)) == ["2026-11-29 14:14:05  123-5  Stalled: a\\nb"]
+
+
+def test_no_controller(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASTRAEUS_SOCKET", str(tmp_path / "none"))
+    assert cli.main(["stalls"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"astraeus: no controller answers on {tmp_path}/none; ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("args", [["progress", "abc"], ["progress"], ["nothing"], [], ["history", "1.2.3"]])
+def test_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(args)
+    assert left.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_quick(tmp_path: Path) -> None:
+    """An answer is promised within 150 ms; the start of the interpreter is most of it."""
+    code = ("import sys, time; t = time.perf_counter(); from astraeus_cli import main; "
+            f"main.main(['stalls', '--socket', '{tmp_path}/none']); print(time.perf_counter() - t)")
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20)
+        times.append((float(out.stdout), time.perf_counter() - began))
+    assert min(inside for inside, _ in times) < 0.15
+
+

@@ -1,0 +1,51 @@
+"""docs/rules.md and docs/report.md are true to the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from astraeus_controller.recording import read
+from astraeus_controller.rules import collective_stuck, gpus_idle, metric, node_silent, silent, suspect
+from astraeus_controller.rules.limits import markdown
+from astraeus_protocol.report import REPORT_DECODER, Report
+
+from .report_doc import DOC, with_tables
+
+RULES = (DOC.parent / "rules.md").read_text(encoding="utf-8")
+
+
+def test_numbers_are_the_tables() -> None:
+    assert RULES.split("<!-- limits -->\n")[1] == markdown()
+
+
+def test_every_rule_has_its_heading() -> None:
+    names = {collective_stuck.RULE, gpus_idle.RULE, gpus_idle.NEVER, metric.RULE, node_silent.RULE, silent.RULE,
+             suspect.RULE}
+    assert names <= set(re.findall(r"^#+ `(\w+)`$", RULES, re.MULTILINE))
+
+
+def test_no_rule_holds_a_number_of_its_own() -> None:
+    folder = Path(collective_stuck.__file__).parent
+    for path in sorted(folder.glob("*.py")):
+        if path.name in ("limits.py", "picture.py", "say.py"):
+            continue
+        code = re.sub(r'""".*?"""|"[^"\n]*"|#.*', "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        # Places, halves, and how much evidence is kept are no thresholds.
+        assert set(re.findall(r"\b\d+(?:\.\d+)?\b", code)) <= {"0", "1", "2", "0.0", "32", "64"}, path.name
+
+
+def test_fields_are_those_of_the_wire_types() -> None:
+    text = DOC.read_text(encoding="utf-8")
+    assert text == with_tables(text)
+
+
+def test_examples_can_be_read() -> None:
+    text = DOC.read_text(encoding="utf-8")
+    example, lines = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    report = REPORT_DECODER.decode(example)
+    assert set(json.loads(example)) == set(Report.__struct_fields__), "the example shows every field of a report"
+    assert report.jobs[0].steps[0].workers[0].processes[0].pulse_gone_s == 0
+    assert [line.kind for line in read(lines.splitlines(keepends=True))] == [
+        "meta", "config", "slurm", "job", "report"]

@@ -1,0 +1,147 @@
+"""Which processes count as worker processes, through a look at a fake /proc."""
+
+from __future__ import annotations
+
+from astraeus_monitor.look import Ask, TaskAsk, TaskLook, look
+from astraeus_monitor.tree import judge
+
+from .conftest import FakeProc
+
+NOW = 1000.0
+
+
+def see(proc: FakeProc, pid: int, launchers: dict[tuple[int, int], bool] | None = None) -> TaskLook:
+    ask = Ask(1, [TaskAsk("0", 0, pid, pid)], [], NOW, {}, {}, {}, launchers or {})
+    return next(line for line in look(proc, ask) if isinstance(line, TaskLook))
+
+
+def workers(proc: FakeProc, pid: int, launchers: dict[tuple[int, int], bool] | None = None) -> list[int]:
+    return sorted(p.pid for p in see(proc, pid, launchers).procs if p.worker)
+
+
+def test_a_task_that_is_the_only_process(proc: FakeProc) -> None:
+    proc.add(10)
+    assert workers(proc, 10) == [10]
+
+
+def test_a_shell_is_a_wrapper(proc: FakeProc) -> None:
+    proc.add(10, comm="bash", env={"RANK": "3"})
+    proc.add(11, 10, env={"RANK": "3"})
+    assert workers(proc, 10) == [11]
+
+
+def test_a_shell_without_ranks_around_python_and_tee(proc: FakeProc) -> None:
+    proc.add(10, comm="bash")
+    proc.add(11, 10)
+    proc.add(12, 10, comm="tee")
+    assert workers(proc, 10) == [11]
+
+
+def test_a_shell_that_sleeps_between_short_commands(proc: FakeProc) -> None:
+    proc.add(10, comm="bash")
+    proc.add(11, 10, comm="sleep", start=int(NOW * 100) - 100)
+    assert workers(proc, 10) == [10]
+
+
+def test_a_program_that_has_lived_ten_seconds_counts(proc: FakeProc) -> None:
+    proc.add(10, comm="bash")
+    proc.add(11, 10, comm="solver", start=int(NOW * 100) - 1500)
+    assert workers(proc, 10) == [11]
+
+
+def test_torchrun_like_agent_with_an_inherited_rank(proc: FakeProc) -> None:
+    proc.add(10, comm="bash", env={"PMIX_RANK": "0"})
+    proc.add(11, 10, comm="python3", cmd="python3 -m torch.distributed.run train.py", env={"PMIX_RANK": "0"})
+    for n in range(4):
+        proc.add(20 + n, 11, cmd="python3 train.py", env={"PMIX_RANK": "0", "RANK": str(n)})
+    assert workers(proc, 10) == [20, 21, 22, 23]
+
+
+def test_agent_with_one_child(proc: FakeProc) -> None:
+    proc.add(11, cmd="python3 -m torch.distributed.run train.py", env={"PMIX_RANK": "0"})
+    proc.add(12, 11, cmd="python3 train.py", env={"PMIX_RANK": "0", "RANK": "0"})
+    assert workers(proc, 11) == [12]
+
+
+def test_data_loaders_carry_their_parents_rank(proc: FakeProc) -> None:
+    proc.add(10, cmd="python3 train.py", env={"RANK": "2"})
+    for n in range(3):
+        proc.add(11 + n, 10, cmd="python3 train.py", env={"RANK": "2"})
+    assert workers(proc, 10) == [10]
+
+
+def test_data_loaders_inherit_the_gpu(proc: FakeProc) -> None:
+    proc.add(10, cmd="python3 train.py", fds={5: "/dev/nvidia0", 6: "/dev/nvidiactl"})
+    proc.add(11, 10, cmd="python3 train.py", fds={5: "/dev/nvidia0"})
+    proc.add(12, 10, cmd="python3 train.py", fds={5: "/dev/nvidia0"})
+    assert workers(proc, 10) == [10]
+
+
+def test_gpu_holders_come_before_ranks(proc: FakeProc) -> None:
+    proc.add(10, cmd="python3 agent.py", env={"RANK": "0"}, fds={5: "/dev/nvidiactl"})
+    proc.add(11, 10, cmd="python3 train.py", env={"RANK": "0"}, fds={5: "/dev/nvidia0"})
+    proc.add(12, 10, cmd="python3 train.py", env={"RANK": "0"}, fds={5: "/dev/nvidia1"})
+    proc.add(13, 10, comm="nvidia-smi", fds={5: "/dev/nvidia1"})
+    assert workers(proc, 10) == [11, 12]
+
+
+def test_a_launcher_that_forks_four_workers(proc: FakeProc) -> None:
+    proc.add(9, comm="bash")
+    proc.add(10, 9, cmd="python3 launch.py")
+    for n in range(4):
+        proc.add(11 + n, 10, cmd="python3 launch.py")
+    assert workers(proc, 9) == [11, 12, 13, 14]
+    assert workers(proc, 9, {(10, 10): False}) == [10]  # it was seen to work itself
+
+
+def test_a_launcher_that_runs_another_program(proc: FakeProc) -> None:
+    proc.add(10, cmd="python3 launch.py")
+    proc.add(11, 10, cmd="python3 train.py")
+    proc.add(12, 10, cmd="python3 -c from multiprocessing.resource_tracker import main")
+    assert workers(proc, 10) == [11]
+
+
+def test_a_trainer_with_foreign_children(proc: FakeProc) -> None:
+    proc.add(10, cmd="python3 train.py")
+    proc.add(11, 10, comm="wandb-core", start=1)
+    assert workers(proc, 10) == [10]
+
+
+def test_a_foreign_starter_around_python(proc: FakeProc) -> None:
+    proc.add(10, comm="mystarter")
+    proc.add(11, 10)
+    assert workers(proc, 10) == [11]
+
+
+def test_a_batch_script_that_only_runs_srun_has_none(proc: FakeProc) -> None:
+    proc.add(10, comm="bash", env={"SLURM_PROCID": "0"})
+    proc.add(11, 10, comm="bash")
+    proc.add(12, 11, comm="srun")
+    proc.add(13, 12, comm="srun")
+    assert workers(proc, 10) == []
+
+
+def test_a_batch_script_with_srun_and_python(proc: FakeProc) -> None:
+    proc.add(10, comm="bash")
+    proc.add(12, 10, comm="srun")
+    proc.add(14, 10)
+    assert workers(proc, 10) == [14]
+
+
+def test_a_zombie_is_no_worker_process(proc: FakeProc) -> None:
+    proc.add(10, comm="bash")
+    proc.add(11, 10, state="Z")
+    proc.add(12, 10)
+    assert workers(proc, 10) == [12]
+
+
+def test_a_reused_pid_is_not_looked_at(proc: FakeProc) -> None:
+    proc.add(10, start=999)
+    assert see(proc, 10).procs == []
+
+
+def test_judge() -> None:
+    assert judge(0, [200, 190, 210, 200]) is True
+    assert judge(1000, [300, 300]) is False
+    assert judge(0, [0, 0]) is None  # nothing runs: it can't be told
+    assert judge(10, [1200, 1300]) is None  # a trainer that waits for its loaders, or a launcher that polls

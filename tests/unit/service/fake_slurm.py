@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""A small Slurm for tests: squeue, scontrol, sacct, sacctmgr and sinfo over one state.
+
+Answers in the shapes of real releases; a look at a job (squeue) is what makes time pass: COMPLETING turns to
+PENDING, PENDING to RUNNING after some looks. In a test it runs in the test's own process; as a script, named
+after the command by a link, it keeps its state in $FAKE_SLURM.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+FINISHED = "Job has already finished for job {}"
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+FIELDS = {
+    "JobID": "id", "ArrayJobID": "array_job", "ArrayTaskID": "array_task", "HetJobID": "het",
+    "HetJobOffset": "het_offset", "State": "state", "Reason": "reason", "UserName": "user", "UserID": "uid",
+    "Account": "account", "Partition": "partition", "QOS": "qos", "RestartCnt": "restarts",
+    "Requeue": "requeue", "BatchFlag": "batch", "StartTime": "start", "EndTime": "end", "TimeUsed": "used",
+    "TimeLimit": "limit", "NodeList": "nodes", "NumNodes": "node_count", "PriorityLong": "priority",
+    "exit_code": "exit", "Name": "name", "STDOUT": "stdout", "Comment": "comment",
+    "admin_comment": "admin_comment",
+}
+LETTERS = {"A": "id", "F": "array_job", "K": "array_task", "T": "state", "u": "user", "a": "account",
+           "P": "partition", "q": "qos", "N": "nodes", "j": "name"}
+
+
+def job(number: int, **values: Any) -> dict[str, Any]:
+    """A running batch job."""
+    return {
+        "id": number, "array_job": number, "array_task": "N/A", "het": "N/A", "het_offset": "N/A",
+        "state": "RUNNING", "reason": "None", "user": "alice", "uid": 1001, "account": "research",
+        "partition": "main", "qos": "normal", "restarts": 0, "requeue": 1, "batch": 1,
+        "start": "2026-11-29T13:50:00", "end": "N/A", "used": "30:00", "limit": "UNLIMITED", "nodes": "c[1-4]",
+        "node_count": 4, "priority": 1000, "exit": "0:0", "name": "llm", "stdout": "/home/alice/out-%j.txt",
+        "comment": "", "admin_comment": "", "completing": 2, "waiting": 2, "requeued": 0, "recorded": {},
+        "begin": "",
+    } | values
+
+
+class Failed(Exception):
+    """What the command prints to stderr; its exit status is 1."""
+
+
+class FakeSlurm:
+    """``state``: {"jobs": {id: job}, "comment_max": bytes, "away": bool, "log": [argv]}."""
+
+    def __init__(self, *jobs: dict[str, Any], **values: Any) -> None:
+        self.state: dict[str, Any] = {
+            "jobs": {str(one["id"]): one for one in jobs}, "comment_max": 65000, "away": False, "log": [],
+            "at_look": {}} | values
+
+    def job(self, number: int) -> dict[str, Any]:
+        return self.state["jobs"][str(number)]
+
+    def called(self, *words: str) -> list[list[str]]:
+        """Commands that began so."""
+        return [argv for argv in self.state["log"] if argv[:len(words)] == list(words)]
+
+    def run(self, argv: list[str]) -> str:
+        self.state["log"].append(argv)
+        if self.state["away"]:
+            raise Failed(f"{argv[0]}: error: Unable to contact slurm controller (connect failure)")
+        return getattr(self, argv[0])(argv[1:])
+
+    # Commands
+
+    def squeue(self, args: list[str]) -> str:
+        if "-j" in args:
+            number = int(args[args.index("-j") + 1])
+            found = [one for one in self.state["jobs"].values() if number in (one["id"], one["array_job"])]
+            if not found:
+                raise Failed("slurm_load_jobs error: Invalid job id specified")
+        else:
+            states = args[args.index("-t") + 1].split(",")
+            found = [one for one in self.state["jobs"].values() if one["state"] in states]
+        for one in found:
+            self._look(one)
+        if "-O" in args:
+            return "".join(self._long(one, args[args.index("-O") + 1]) + "\n" for one in found)
+        return "".join(self._short(one, args[args.index("-o") + 1]) + "\n" for one in found)
+
+    def scontrol(self, args: list[str]) -> str:
+        match args:
+            case ["requeue", "incomplete", number]:
+                return self._requeue(self._known(int(number)))
+            case ["update", target, *pairs]:
+                return self._update(self._known(int(target.removeprefix("jobid=").split("+")[0])), pairs)
+            case ["show", "config"]:
+                return "Configuration data as of now\nClusterName             = test\nKillWait                = 8 sec\n"
+        raise Failed(f"scontrol: what is {args}?")
+
+    def sacct(self, args: list[str]) -> str:
+        one = self._known(int(args[args.index("-j") + 1]))
+        over = one["state"] in ENDED
+        if over and not one["recorded"]:
+            one["recorded"] = {"Comment": one["comment"] if self.state.get("job_comment", True) else "",
+                               "AdminComment": one["admin_comment"]}
+            return "Unknown||\n"  # the record comes a moment after the end
+        return f"{one['end'] if over else 'Unknown'}|{one['recorded'].get('Comment', '')}\n"
+
+    def sacctmgr(self, args: list[str]) -> str:
+        one = self._known(int(next(a for a in args if a.startswith("jobid=")).removeprefix("jobid=")))
+        for pair in args[args.index("set") + 1:]:
+            key, _, value = pair.partition("=")
+            one["recorded"][key] = value.replace("'", "`").replace('"', "`")
+        return ""
+
+    def sinfo(self, args: list[str]) -> str:
+        return "".join(f"{node} {state}\n" for node, state in self.state.get("node_states", {}).items())
+
+    # How jobs change
+
+    def _known(self, number: int) -> dict[str, Any]:
+        one = self.state["jobs"].get(str(number))
+        if one is None:
+            raise Failed(f"Invalid job id specified for job {number}")
+        return one
+
+    def _look(self, one: dict[str, Any]) -> None:
+        if one["state"] == "COMPLETING":
+            one["completing"] -= 1
+            if one["completing"] <= 0:
+                one["state"] = one.pop("then", "PENDING")
+                if one["state"] == "PENDING":
+                    one |= {"reason": "BeginTime", "nodes": "", "waiting": 1000 if not one["begin"] else 2}
+                else:
+                    one["end"] = "2026-11-29T14:30:00"
+        elif one["state"] == "PENDING" and one["priority"]:
+            one["waiting"] -= 1
+            if one["waiting"] <= 0:
+                one |= {"state": "RUNNING", "reason": "None", "nodes": "c[1-4]", "completing": 2,
+                        "start": f"2026-11-29T14:5{one['restarts']}:00"}
+        # what happens at the nth look, set by a test: {"3": {"state": "SUSPENDED"}}
+        one["looks"] = one.get("looks", 0) + 1
+        one.update(self.state["at_look"].get(str(one["looks"]), {}))
+
+    def _requeue(self, one: dict[str, Any]) -> str:
+        if one["state"] in ENDED:
+            return ""
+        if not one["requeue"]:
+            raise Failed(f"Requested operation is presently disabled for job {one['id']}")
+        if not one["batch"]:
+            raise Failed(f"Only batch jobs are accepted or processed for job {one['id']}")
+        if self.state.get("requeue_does_nothing", 0) > 0:
+            self.state["requeue_does_nothing"] -= 1
+            return ""
+        one |= {"state": "COMPLETING", "restarts": one["restarts"] + 1, "requeued": one["requeued"] + 1,
+                "begin": ""}
+        return ""
+
+    def _update(self, one: dict[str, Any], pairs: list[str]) -> str:
+        if one["state"] in (*ENDED, "COMPLETING"):
+            raise Failed(FINISHED.format(one["id"]))
+        values = dict(pair.split("=", 1) for pair in pairs)
+        for text in (values.get("Comment", ""), values.get("AdminComment", "")):
+            if len(text.encode("utf-8", "surrogateescape")) > self.state["comment_max"]:
+                raise Failed(f"Pathname of a file, directory or other parameter too long for job {one['id']}")
+        one["comment"] = values.get("Comment", one["comment"])
+        one["admin_comment"] = values.get("AdminComment", one["admin_comment"])
+        if "StartTime" in values:
+            if one["state"] != "PENDING":
+                raise Failed(f"Requested operation is presently disabled for job {one['id']}")
+            one |= {"begin": values["StartTime"], "waiting": 2}
+        return ""
+
+    # Shapes
+
+    @staticmethod
+    def _value(one: dict[str, Any], key: str) -> str:
+        value = str(one[key])
+        return value or ("" if key == "nodes" else "(null)")
+
+    def _long(self, one: dict[str, Any], wanted: str) -> str:
+        text = ""
+        for field in wanted.split(","):
+            name, size = field.split(":", 1)
+            if not size.startswith("0"):
+                raise Failed("this test wants whole fields")
+            text += self._value(one, FIELDS[name]) + size[1:]
+        return text
+
+    def _short(self, one: dict[str, Any], wanted: str) -> str:
+        return re.sub("%([A-Za-z])", lambda letter: self._value(one, LETTERS[letter[1]]), wanted)
+
+
+def install(folder: Path, slurm: FakeSlurm) -> Path:
+    """A directory of commands whose state is in a file beside them; the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = folder / "state.json"
+    state.write_text(json.dumps(slurm.state))
+    for name in ("squeue", "scontrol", "sacct", "sacctmgr", "sinfo"):
+        command = folder / name
+        command.write_text(f"#!/bin/sh\nFAKE_SLURM={state} exec {sys.executable} -S {__file__} {name} \"$@\"\n")
+        command.chmod(0o755)
+    return state
+
+
+def main() -> int:
+    """As a command."""
+    path = os.environ["FAKE_SLURM"]
+    argv = [os.fsencode(arg).decode("utf-8", "surrogateescape") for arg in sys.argv[1:]]
+    with open(path, "r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        slurm = FakeSlurm()
+        slurm.state = json.load(file)
+        try:
+            sys.stdout.buffer.write(slurm.run(argv).encode("utf-8", "surrogateescape"))
+            return 0
+        except Failed as fault:
+            print(fault, file=sys.stderr)
+            return 1
+        finally:
+            file.seek(0)
+            file.truncate()
+            json.dump(slurm.state, file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Which stalled jobs are restarted: declined once, asked again, in their pace, and never in a wave."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from astraeus_controller.actions.annotate import Annotations
+from astraeus_controller.actions.restart import Clocks
+from astraeus_controller.actions.restarts import Restarts
+from astraeus_controller.actions.writer import Pace, Writer
+from astraeus_controller.config import parse
+from astraeus_controller.rules.picture import Picture
+from astraeus_controller.slurm.jobs import Jobs
+from astraeus_controller.store import Store
+from astraeus_protocol.findings import Finding
+from fake_slurm import FakeSlurm, job
+from service_kit import FakeCommands, VirtualTime, finding
+from test_may_restart import picture, process, step, worker
+from test_restart import Stops
+
+
+class Bench:
+    """The manager over a fake Slurm; ``shown`` is the picture of every job."""
+
+    def __init__(self, *jobs: dict[str, object], toml: str = "") -> None:
+        self.slurm = FakeSlurm(*(jobs or (job(123, comment="mine"),)))
+        self.time = VirtualTime()
+        self.store = Store(":memory:", self.time.wall)
+        slurm = Jobs(FakeCommands(self.slurm))
+        self.annotations = Annotations(Writer(slurm, self.store, Pace(0)), lambda *_: None, self.time.steady)
+        self.shown = picture(step("0", *(worker(r) for r in range(8))))
+        stops = Stops(self.slurm)
+        stops.begin = lambda *_: None  # type: ignore[method-assign]
+        self.restarts = Restarts(
+            parse('[watch]\nmode = "act"\n' + toml), jobs=slurm, store=self.store, annotations=self.annotations,
+            stops=stops, view=self, emit=self.store.add_event,
+            clocks=Clocks(self.time.wall, self.time.steady, self.sleep))
+
+    async def sleep(self, seconds: float) -> None:
+        self.time.now += seconds
+        await asyncio.sleep(0)
+
+    def picture(self, number: int) -> Picture:
+        return msgspec.structs.replace(self.shown, job=msgspec.structs.replace(self.shown.job, job=number))
+
+    def watched_jobs(self) -> int:
+        return 10
+
+    def stalled_of(self, number: int) -> list[Finding]:
+        return [f for f in self.store.open_findings() if f.job == number]
+
+    def stall(self, number: int = 123) -> Finding:
+        one = finding(job=number, run=str(number), worker=f"{number}-5", key=f"k{number}")
+        self.store.put_finding(one)
+        self.restarts.want(one)
+        return one
+
+    async def until(self, true: Callable[[], object], seconds: float = 600) -> None:
+        """Lets the loop run until it is true; virtual seconds."""
+        end = self.time.now + seconds
+        task = asyncio.create_task(self.restarts.run())
+        try:
+            while not true():
+                assert self.time.now < end, "not in time"
+                await asyncio.sleep(0)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def kinds(self, number: int = 123) -> list[str]:
+        return [e.kind for e in self.store.events(job=number)]
+
+    def wanted(self, number: int = 123) -> str:
+        return next((text for one, text, _ in self.store.all_wanted() if one == number), "")
+
+
+async def test_restarted() -> None:
+    bench = Bench()
+    bench.stall()
+    await bench.until(lambda: "restarted" in bench.kinds())
+    assert bench.kinds() == ["restart_intended", "stopping", "requeued", "restarted"]
+    assert bench.store.events(job=123)[0].message.startswith("Restart 1/10 intended: no output since 14:02 UTC")
+
+
+async def test_declined_for_good() -> None:
+    bench = Bench(job(123, requeue=0))
+    one = bench.stall()
+    await bench.until(lambda: bench.kinds())
+    assert bench.store.events(job=123)[0].message == (
+        "restart declined: it is not requeueable (--no-requeue, or JobRequeue=0)")
+    assert bench.wanted().endswith("rank 5 on c3, not restarted: it is not requeueable (--no-requeue, or JobRequeue=0)")
+    asked = len(bench.slurm.called("squeue"))
+    until = bench.time.now + 200
+    await bench.until(lambda: bench.time.now > until)
+    assert len(bench.slurm.called("squeue")) == asked
+    assert bench.restarts.note(123).startswith("not restarted: ")
+    bench.restarts.drop(one.key)
+
+
+async def test_declined_for_now_is_asked_again() -> None:
+    bench = Bench()
+    bench.shown = picture(step("0", worker(0, processes=(process(traced=True),))))
+    bench.stall()
+    until = bench.time.now + 150
+    await bench.until(lambda: bench.time.now > until)
+    assert bench.kinds() == ["restart_declined"]
+    assert 2 <= len(bench.slurm.called("squeue")) <= 4
+    bench.shown = picture(step("0", worker(0)))
+    await bench.until(lambda: "restarted" in bench.kinds())
+
+
+async def test_pace() -> None:
+    bench = Bench(*(job(n) for n in (1, 2)))
+    began = bench.time.now
+    bench.stall(1)
+    bench.stall(2)
+    await bench.until(lambda: "restarted" in bench.kinds(1) and "restarted" in bench.kinds(2))
+    stops = [row[0] for row in bench.store.db.execute("SELECT begun_at FROM intents ORDER BY id")]
+    assert stops[1] - stops[0] >= 30
+    assert "restart_declined" not in bench.kinds(1) + bench.kinds(2)
+    assert bench.time.now - began < 200
+
+
+async def test_a_wave_stops_nothing() -> None:
+    numbers = range(1, 7)
+    bench = Bench(*(job(n) for n in numbers))
+    for number in numbers:
+        bench.stall(number)
+    await bench.until(lambda: all("restart_declined" in bench.kinds(n) for n in numbers))
+    assert sum(bench.kinds(n).count("breaker") for n in numbers) == 1
+    assert bench.slurm.called("scontrol", "requeue") == []
+    assert "6 jobs stalled within 10 min" in bench.store.events(job=3)[-1].message
+
+
+async def test_healed_before_the_decision() -> None:
+    bench = Bench()
+    bench.slurm.state["away"] = True
+    one = bench.stall()
+    until = bench.time.now + 20
+    await bench.until(lambda: bench.time.now > until)
+    bench.restarts.drop(one.key)
+    bench.slurm.state["away"] = False
+    until = bench.time.now + 20
+    await bench.until(lambda: bench.time.now > until)
+    assert bench.kinds() == []
+
+
+async def test_nodes_of_the_last_attempt_still_completing() -> None:
+    bench = Bench()
+    bench.stall()
+    await bench.until(lambda: "restarted" in bench.kinds())
+    bench.store.close_finding("k123", "a new attempt began")
+    bench.slurm.state["node_states"] = {"c2": "completing", "c1": "mixed"}
+    one = finding(key="k123#2", restarts=1)
+    bench.store.put_finding(one)
+    bench.restarts.want(one)
+    await bench.until(lambda: "restart_declined" in bench.kinds())
+    assert bench.store.events(job=123)[-1].message.endswith("still completing (c2)")

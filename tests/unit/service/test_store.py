@@ -1,0 +1,131 @@
+"""History: migrations, keys, stages, budgets; two controllers; a newer database."""
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+from astraeus_controller.actions import evidence
+from astraeus_controller.migrations import MIGRATIONS
+from astraeus_controller.service import ServiceFault, only_one
+from astraeus_controller.slurm.types import JobFacts
+from astraeus_controller.store import KEPT_S, Intent, Store, StoreFault
+from astraeus_protocol.findings import Event
+from service_kit import finding
+
+
+def intent(job: int = 123, progressed: float | None = 700) -> Intent:
+    facts = JobFacts(job=job, state="RUNNING", start_time="x")
+    return evidence.new_intent(finding(job=job, key=f"k{job}"), facts, number=1, budget=10, backoff_s=10,
+                               progressed_s=progressed, kill_wait_s=8, now=1000.0)
+
+
+def begun(store: Store, job: int = 123, progressed: float | None = 700, key: str = "k") -> Intent:
+    store.put_finding(finding(key=key, job=job))
+    row = store.finding_id(key)
+    made = intent(job, progressed)
+    assert row is not None
+    assert store.begin(made, row)
+    return made
+
+
+def test_findings_open_once_and_come_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "a" / "history.db")
+    one = finding()
+    store.put_finding(one)
+    store.put_finding(finding(said="known better"))
+    assert [f.said for f in Store(tmp_path / "a" / "history.db").open_findings()] == ["known better"]
+    first = store.finding_id(one.key)
+    store.close_finding(one.key, "progress")
+    assert (store.open_findings(), store.finding_id(one.key), store.keys()) == ([], None, [one.key])
+    store.put_finding(one)
+    assert store.finding_id(one.key) != first
+
+
+def test_one_restart_per_finding() -> None:
+    store = Store(":memory:")
+    begun(store)
+    row = store.finding_id("k")
+    assert row is not None
+    assert store.had_restart(row)
+    assert not store.begin(intent(), row)
+
+
+def test_stages_outlive_the_process(tmp_path: Path) -> None:
+    store = Store(tmp_path / "history.db")
+    made = begun(store)
+    made.commands = 1
+    store.reach(made, "requeuing")
+    (again,) = Store(tmp_path / "history.db").open_intents()
+    assert (again.id, again.stage, again.commands, again.finding.key) == (made.id, "requeuing", 1, "k123")
+    made.outcome = "restarted"
+    store.reach(made, "done")
+    assert store.open_intents() == []
+
+
+def test_budget_comes_back_after_an_attempt_that_progressed() -> None:
+    history = []
+    for progressed in (5.0, 5.0, 700.0, 5.0, None):
+        history.append(intent(progressed=progressed))
+    assert [evidence.spent(history[:n], 5) for n in range(6)] == [0, 1, 2, 1, 2, 3]
+    assert evidence.spent(history, 600) == 0
+
+
+def test_only_what_slurm_carried_out_counts() -> None:
+    store = Store(":memory:")
+    for number, (stage, outcome) in enumerate([("done", "restarted"), ("done", "healed"), ("done", "refused"),
+                                               ("scheduled", ""), ("requeuing", "")]):
+        made = begun(store, key=f"k{number}")
+        made.outcome = outcome
+        store.reach(made, stage)
+    assert len(store.restarts_of(123)) == 2
+    assert store.stops_since(900) == (5, 1000.0)
+    assert store.stops_since(1001) == (0, None)
+
+
+def test_together_is_one_commit() -> None:
+    store = Store(":memory:")
+
+    def broken() -> None:
+        with store.together():
+            store.add_event(Event(at=1, run="123", job=123, worker="", state="", kind="x", message="m"))
+            raise RuntimeError
+    with pytest.raises(RuntimeError):
+        broken()
+    assert store.events(job=123) == []
+
+
+def test_old_history_goes() -> None:
+    now = [KEPT_S * 2.0]
+    store = Store(":memory:", lambda: now[0])
+    store.add_event(Event(at=1, run="1", job=1, worker="", state="", kind="x", message="old"))
+    store.add_event(Event(at=now[0], run="1", job=1, worker="", state="", kind="x", message="new"))
+    store.put_finding(finding())
+    now[0] *= 2
+    store.forget()
+    assert [e.message for e in store.events(job=1)] == []
+    assert store.open_findings() == [finding()]
+
+
+def test_a_newer_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    Store(path).close()
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version={len(MIGRATIONS) + 1}")
+    db.close()
+    with pytest.raises(StoreFault, match="newer release"):
+        Store(path)
+    with pytest.raises(StoreFault, match="can't use the history database"):
+        Store("/proc/nowhere/history.db")
+
+
+def test_one_controller_at_a_time(tmp_path: Path) -> None:
+    with only_one(tmp_path), pytest.raises(ServiceFault, match="another controller runs"), only_one(tmp_path):
+        pass
+    with only_one(tmp_path):
+        pass
+
+
+def test_every_field_of_an_intent_is_kept() -> None:
+    made = intent()
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Intent) == made
