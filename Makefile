@@ -40,7 +40,7 @@ lint: venv
 	$(VENV)/bin/ruff check .
 
 types: venv
-	$(VENV)/bin/mypy -p astraeus_protocol -p astraeus_controller.rules
+	MYPYPATH=protocol:controller $(VENV)/bin/mypy --explicit-package-bases protocol/astraeus_protocol controller/astraeus_controller/rules
 
 unit: venv
 	$(PY) -m pytest -q tests/unit slurm-test-cluster/tests

@@ -14,6 +14,8 @@ MISSES = 2
 """A job that two successful polls in a row don't list is over."""
 BATCH_STEPS = {"batch", "interactive"}
 NEVER_STEPS = {"extern"}
+SETTLED_S, SETTLED_MAX_S = 5.0, 60.0
+"""A stall opens once every node has been heard for so long, or the job for so long without some node."""
 NEXT_DEFAULT_S = 15.0
 """When a report is awaited from a node that was told nothing yet."""
 
@@ -43,9 +45,6 @@ class Node:
         return min(now, self.received + self.next_s + LATE_S)
 
 
-
-
-
 class Part:
     """A job's part on one node, as last reported."""
 
@@ -53,7 +52,7 @@ class Part:
         self.job = job
         self.ended = False
         self.stops: list[Interval] = []
-        self.received = now
+        self.first = self.received = now
 
 
 class StepMemory:
@@ -112,6 +111,16 @@ class Job:
         """Slurm says so, twice where it only keeps silent; or every node let go of it."""
         return (self.over or self.misses >= MISSES or bool(self.state and self.state not in ALIVE)
                 or all(part.ended for part in self.parts.values()))
+
+    def settled(self, now: float) -> bool:
+        """Enough was heard of the job to judge it: every node for a while, or the job for long without one.
+
+        After a start of the controller reports come one by one, and what ties the ranks comes with a node's
+        second: a gang of which one rank was stopped was first found with nobody named.
+        """
+        nodes = max((part.job.nodes for part in self.parts.values()), default=1)
+        youngest = max((part.first for part in self.parts.values()), default=now)
+        return now - self.first >= SETTLED_MAX_S or (len(self.parts) >= nodes and now - youngest >= SETTLED_S)
 
     @property
     def live(self) -> dict[str, Part]:

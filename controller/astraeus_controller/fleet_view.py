@@ -84,6 +84,7 @@ class View:
             steps=tuple(self._steps(pieces, settings)), ended=job.ended,
             facts_s=None if job.facts_at is None else self.now - job.facts_at,
             report_s=self.now - max(received, default=self.now),
+            settled=job.settled(self.now),
         ))
 
     def _run(self) -> str:

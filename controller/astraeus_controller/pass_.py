@@ -168,6 +168,8 @@ class Pass:
     def _open_stalled(self, finding: Finding, picture: Picture, now: float) -> list[Change]:
         """Opens it once Slurm's word on the job is younger than what first led to the verdict."""
         job = picture.job
+        if not job.settled:
+            return []
         first = self._first.setdefault((job.job, finding.key), now - job.report_s)
         if job.facts_s is None or now - job.facts_s < first:
             asked = self._asked.get(job.job)

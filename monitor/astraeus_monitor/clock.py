@@ -15,3 +15,9 @@ class Clock:
     def wall(self) -> float:
         """Unix seconds."""
         return time.time()
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot: CLOCK_BOOTTIME begins anew with it."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from .look import Ask, Facts, SrunAsk, SrunLook, TaskLook
 from .procfs import Proc, Stat
 from .sources import gpu as gpus
 from .sources import output as out
-from .stopped import Stopped
+from .stopped import Stopped, living_states
 from .watch import StepWatch, integer, seconds, settings
 from .worker import WorkerWatch
 
@@ -71,6 +70,7 @@ class JobWatch:
         for place, (word, pairs) in enumerate(lines):
             if word == "step" and (step not in self.steps or not self.steps[step].plugin):
                 self.steps[step] = StepWatch(step, pairs, now, self.window_s)
+            self.too_much |= word == "full"
             if step in self.steps:
                 self.steps[step].feed(lines[place:place + 1], now)
         self._restore()
@@ -90,7 +90,8 @@ class JobWatch:
 
         tasks = self.running()
         self.frozen = any(w.frozen for _, w in tasks)
-        stopped = self.stopped.see(now, _states(tasks, stat), frozen=self.frozen)
+        trees = [w.tree or [(w.pid, w.start)] for _, w in tasks]
+        stopped = self.stopped.see(now, living_states(trees, stat), frozen=self.frozen)
         absent = False
         for step, worker in tasks:
             for process in worker.roster.processes:
@@ -227,9 +228,10 @@ class JobWatch:
 
     def _gpus_of(self, step: StepWatch, worker: WorkerWatch,
                  now: float) -> tuple[list[report.Gpu], list[report.Unknown]]:
+        whole, told = step.gpus.get(worker.rank, (self.gpu_indices, None))
         visible = [p.visible for p in worker.roster.processes if p.visible is not None]
         uuids = {clock.uuid: index for index, clock in self.gpus.items() if clock.uuid}
-        indices = gpus.of_worker(worker.gpus, visible, step.gpus, self.gpu_indices, uuids)
+        indices = gpus.of_worker(whole, visible or ([told] if told is not None else []), uuids)
         records, unknown = [], []
         for index in indices:
             clock = self.gpus.setdefault(index, gpus.GpuClock(index, now))
@@ -289,16 +291,3 @@ class JobWatch:
     def _restore(self) -> None:
         for name in [name for name in self.saved_steps if name in self.steps]:
             self.steps[name].load(self.saved_steps.pop(name))
-
-
-def _states(tasks: list[tuple[StepWatch, WorkerWatch]], stat: Callable[[int], Stat | None]) -> list[str]:
-    """States of the tasks' living processes, up to the first that is not stopped: one is enough."""
-    states = []
-    for _, worker in tasks:
-        for pid, start in worker.tree or [(worker.pid, worker.start)]:
-            seen = stat(pid)
-            if seen is not None and seen.start == start and seen.state not in "ZX":
-                states.append(seen.state)
-                if seen.state != "T":
-                    return states
-    return states

@@ -25,7 +25,7 @@ SURVEY_EVERY_S, SURVEY_FIRST_S = 60.0, 20.0
 
 
 class Looks:
-    """Starts probes and hands their answers to the job watches; ``seen`` is called after each."""
+    """Starts probes and hands their answers to the job watches; ``seen`` is called after each look."""
 
     def __init__(self, selector: selectors.BaseSelector, clock: Clock, proc: Proc, seen: Callable[[], None],
                  serve_gpus: Callable[[int, int], None] = gpu.serve) -> None:
@@ -95,7 +95,6 @@ class Looks:
         except msgspec.DecodeError as fault:
             answer = gpu.Answer(fault=f"the driver's child answered nonsense: {fault}")
         self._tell_gpus(answer)
-        self.seen()
 
     def _tell_gpus(self, answer: gpu.Answer) -> None:
         say_once("gpu", f"GPUs: {answer.fault}" if answer.fault else "")

@@ -11,7 +11,7 @@ from pathlib import Path
 from astraeus_protocol import report, signing
 
 from . import build, clocks
-from .clock import Clock
+from .clock import Clock, boot_id
 from .config import Config
 from .exits import Exits
 from .job import JobWatch
@@ -50,7 +50,7 @@ class Monitor:
         self.looks = Looks(self.selector, self.clock, self.proc, self._judge)
         self.exits = Exits(self.selector, self._wake) if self.proc.root == "/proc" else None
         self.sender = self._make_sender()
-        self.boot = _boot_id()
+        self.boot = boot_id()
         self.session, self.seq = secrets.token_hex(8), 0
         self.node = config.node or socket.gethostname().partition(".")[0]
         self.cluster = ""
@@ -58,6 +58,7 @@ class Monitor:
         now = self.clock.boot()
         self.next_tick, self.retry_at = now, now + RETRY_FILES_S
         self.recheck_at: float | None = None
+        self.force_at = 0.0
         self.report_at: float | None = None
         self.idle_since, self.farewell_until = now, 0.0
         self.told: dict[int, list[object]] = {}
@@ -116,11 +117,13 @@ class Monitor:
     def tick(self, *, regular: bool = True) -> None:
         """Read what is new and sample what is watched; a regular tick ends a window of the pulse."""
         now = self.clock.boot()
+        force = self.wake_now or not regular or now >= self.force_at
         self.wake_now, self.recheck_at = False, None
+        self.force_at = now + IDLE_WAKE_S if force else self.force_at
         if regular or not self.watching:
             step = self.config.pulse_s
             self.next_tick = self.next_tick + step if self.next_tick + step > now else now + step
-        self._scan(now)
+        self._scan(now, force=force)
         for job in self.jobs.values():
             if job.dropped:
                 continue
@@ -135,7 +138,7 @@ class Monitor:
             self.looks.due(now, self.config.interval_s, self.node)
         else:
             self.next_tick = now + IDLE_WAKE_S
-        self._judge()
+        self._judge(looked=False)
 
     def close(self) -> None:
         """Save the clocks and end every child."""
@@ -150,8 +153,8 @@ class Monitor:
 
     # -- what is there
 
-    def _scan(self, now: float) -> None:
-        came, left = self.registry.scan()
+    def _scan(self, now: float, *, force: bool) -> None:
+        came, left = self.registry.scan(force=force)
         for entry in left:
             job = self.jobs.pop(entry.job, None)
             if job:
@@ -165,7 +168,7 @@ class Monitor:
         if not self.jobs and (came or left):
             self.idle_since = now
         for job in self.jobs.values():
-            self._feed(job, now)
+            self._feed(job, now, force=force)
 
     def _begin(self, entry: JobEntry, now: float) -> None:
         job = JobWatch(entry.job, entry.facts, entry.path, now, self.config.pulse_s)
@@ -178,11 +181,11 @@ class Monitor:
         again = clocks.load(job, self.boot)
         say(f"job {entry.job}: {'watched on' if again else 'watched'}")
 
-    def _feed(self, job: JobWatch, now: float) -> None:
+    def _feed(self, job: JobWatch, now: float, *, force: bool = True) -> None:
         entry = self.registry.jobs.get(job.job)
         if entry is None or job.dropped:
             return
-        for step, lines in entry.news():
+        for step, lines in entry.news(force=force):
             job.feed(step, lines, now)
         if entry.too_much and not job.too_much:
             job.too_much = True
@@ -190,15 +193,17 @@ class Monitor:
 
     # -- reports
 
-    def _judge(self) -> None:
-        """Report at once if something decisive changed; keep the clocks."""
+    def _judge(self, *, looked: bool = True) -> None:
+        """Report at once if something decisive changed; keep the clocks then and after each look."""
         now = self.clock.boot()
         for job in self.jobs.values():
             if job.dropped:
                 continue
-            if job.marks(now) != self.told.get(job.job):
+            decisive = job.marks(now) != self.told.get(job.job)
+            if decisive:
                 self._report_by(now + GATHER_S)
-            clocks.save(job, self.boot)
+            if decisive or looked:
+                clocks.save(job, self.boot)
 
     def _report_by(self, at: float) -> None:
         self.report_at = at if self.report_at is None else min(at, self.report_at)
@@ -295,8 +300,3 @@ class Monitor:
         lock.release()
         came, _ = Registry(self.state_dir).scan()
         return not (came and lock.take())
-
-
-def _boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()

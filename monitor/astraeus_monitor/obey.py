@@ -29,11 +29,14 @@ def obey(reply: report.Reply, jobs: Mapping[int, JobWatch], let_go: Callable[[Jo
         job = jobs.get(integer(name, -1))
         if job and job.cause != cause and _written(job, "cause", stopfile.write_cause, job.path, cause):
             job.cause = cause
-    for name in reply.tied:
-        job_id, _, step = name.partition(".")
-        job = jobs.get(integer(job_id, -1))
-        if job and step in job.steps:
-            job.steps[step].tied = True
+    tied = set(reply.tied)
+    for number, job in jobs.items():
+        for name, step in job.steps.items():
+            known = f"{number}.{name}" in tied
+            # A controller that was started anew knows no ties: it hears of them at once, before it judges the
+            # gang's ranks one by one.
+            tell |= step.tied and not known and step.running
+            step.tied = known
     return tell
 
 

@@ -21,6 +21,7 @@ from .clock import Clock
 from .log import say
 
 LOOK_DEADLINE_S = 2.0
+ENDS_WITHIN_S = 1.0
 MAX_ANSWER = 8 << 20
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -69,8 +70,10 @@ class Probes:
     def __init__(self, selector: selectors.BaseSelector, clock: Clock) -> None:
         self.selector, self.clock = selector, clock
         self.running: dict[str, _Child] = {}
+        self.ending: dict[str, tuple[int, float]] = {}
+        """Kind and PID to PID and time, of children that have said all and are about to end."""
         self.left_behind: dict[str, int] = {}
-        """Kind to PID of a killed child that is still there."""
+        """Kind to PID of a child that can't be killed."""
         self.stuck = 0
         """How many were ever left behind."""
 
@@ -81,6 +84,7 @@ class Probes:
         if kind in self.left_behind and not _reaped(self.left_behind[kind]):
             return "the look before hangs in the kernel"
         self.left_behind.pop(kind, None)
+        self._reap()
         reading, writing = os.pipe()
         try:
             pid = fork_into(lambda fd: _write_lines(fd, lines), writing, alarm_s=deadline_s + 1)
@@ -104,9 +108,11 @@ class Probes:
         now = self.clock.boot()
         for child in [c for c in self.running.values() if c.until <= now]:
             self._end(child, "no answer before the deadline")
+        self._reap()
 
     def stop(self) -> None:
         """Kill what runs."""
+        self._reap()
         for child in list(self.running.values()):
             child.done = lambda lines, why: None
             self._end(child, "the monitor leaves")
@@ -128,12 +134,29 @@ class Probes:
         os.close(child.fd)
         if why:
             os.kill(child.pid, signal.SIGKILL)
-        if not _reaped(child.pid, patience=20):
-            self.left_behind[child.kind] = child.pid
-            self.stuck += 1
-            say(f"probe {child.kind} (PID {child.pid}) hangs in the kernel and is left behind")
+            if not _reaped(child.pid, patience=20):
+                self._leave(child.kind, child.pid)
+        else:
+            self.ending[f"{child.kind} {child.pid}"] = child.pid, self.clock.boot()
         lines = bytes(child.data).split(b"\n")[:-1]
         child.done(lines, why)
+
+
+    def _reap(self) -> None:
+        """See the children end that have said all; it takes them a moment."""
+        for kind, (pid, since) in list(self.ending.items()):
+            if _reaped(pid):
+                del self.ending[kind]
+            elif self.clock.boot() - since > ENDS_WITHIN_S:
+                del self.ending[kind]
+                os.kill(pid, signal.SIGKILL)
+                if not _reaped(pid, patience=20):
+                    self._leave(kind.rpartition(" ")[0], pid)
+
+    def _leave(self, kind: str, pid: int) -> None:
+        self.left_behind[kind] = pid
+        self.stuck += 1
+        say(f"probe {kind} (PID {pid}) hangs in the kernel and is left behind")
 
 
 class Servant:

@@ -16,7 +16,7 @@ Lines = list[tuple[str, dict[str, str]]]
 class StepFile:
     """How far one step's file has been read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path, self.offset, self.rest = path, 0, b""
 
     def new_lines(self) -> Lines:
@@ -40,17 +40,25 @@ class JobEntry:
         self.path, self.job, self.facts, self.nonce = path, job, facts, facts.get("nonce", "")
         self.files: dict[str, StepFile] = {}
         self.too_much = False
+        self.seen_at = 0
 
-    def news(self) -> Iterator[tuple[str, Lines]]:
-        """(step, new lines) for each step with new lines, until the job's files pass their limit."""
+    def news(self, *, force: bool = True) -> Iterator[tuple[str, Lines]]:
+        """(step, new lines) for each step with new lines, until the job's files pass their limit.
+
+        ``force``: look for new files even where the folder's time of change did not move (it has the grain of
+        a clock tick).
+        """
+        steps = f"{self.path}/steps"
         try:
-            names = [entry.name for entry in os.scandir(self.path / "steps")]
+            changed = os.stat(steps).st_mtime_ns
+            names = os.listdir(steps) if force or changed != self.seen_at else []
+            self.seen_at = changed
         except OSError:
             return
         for name in names:
-            if name != "batch" and not name.isdigit():
-                continue
-            file = self.files.setdefault(name, StepFile(self.path / "steps" / name))
+            if name == "batch" or name.isdigit():
+                self.files.setdefault(name, StepFile(f"{steps}/{name}"))
+        for name, file in self.files.items():
             if sum(f.offset for f in self.files.values()) > JOB_LIMIT:
                 self.too_much = True
                 return
@@ -65,9 +73,22 @@ class Registry:
     def __init__(self, state_dir: Path) -> None:
         self.jobs_dir = state_dir / "jobs"
         self.jobs: dict[int, JobEntry] = {}
+        self.seen: list[int] = []
 
-    def scan(self) -> tuple[list[JobEntry], list[JobEntry]]:
-        """(came, left) since the scan before; a job with a new nonce is both."""
+    def _times(self) -> list[int]:
+        """Times of change of the folder and of the known job files; -1 for what is gone."""
+        times = []
+        for path in (str(self.jobs_dir), *(f"{entry.path}/job" for entry in self.jobs.values())):
+            try:
+                times.append(os.stat(path).st_mtime_ns)
+            except OSError:
+                times.append(-1)
+        return times
+
+    def scan(self, *, force: bool = True) -> tuple[list[JobEntry], list[JobEntry]]:
+        """(came, left) since the scan before; a job with a new nonce is both. ``force`` as for ``news``."""
+        if not force and self._times() == self.seen:
+            return [], []
         try:
             names = {int(name) for name in os.listdir(self.jobs_dir) if name.isdigit()}
         except OSError:
@@ -85,6 +106,7 @@ class Registry:
                 left.append(known)
             self.jobs[job] = entry
             came.append(entry)
+        self.seen = self._times()
         return came, left
 
     def _entry(self, job: int) -> JobEntry | None:
@@ -101,7 +123,7 @@ class Registry:
         return JobEntry(path, job, facts)
 
 
-def _read(path: Path, offset: int = 0, limit: int = JOB_LIMIT) -> bytes:
+def _read(path: Path | str, offset: int = 0, limit: int = JOB_LIMIT) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return os.pread(fd, min(limit, max(0, os.fstat(fd).st_size - offset)), offset)

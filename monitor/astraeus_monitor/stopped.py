@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from .procfs import Stat
+from .tree import Identity
 
 MAX_INTERVALS = 40
 
@@ -39,3 +43,16 @@ class Stopped:
         """From the clock file."""
         self.intervals = [(float(a), float(b)) for a, b in saved["intervals"]]
         self.since = saved["since"]
+
+
+def living_states(trees: list[list[Identity]], stat: Callable[[int], Stat | None]) -> list[str]:
+    """States of the living processes of these trees, up to the first that is not stopped: one is enough."""
+    states = []
+    for tree in trees:
+        for pid, start in tree:
+            seen = stat(pid)
+            if seen is not None and seen.start == start and seen.state not in "ZX":
+                states.append(seen.state)
+                if seen.state != "T":
+                    return states
+    return states

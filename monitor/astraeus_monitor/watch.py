@@ -32,7 +32,8 @@ class StepWatch:
         self.stepd = (integer(facts.get("stepd")), integer(facts.get("stepd_start")))
         host, _, port = facts.get("launch", "").rpartition(":")
         self.launch_host, self.launch_port = host, integer(port)
-        self.gpus = numbers(facts["gpus"]) if "gpus" in facts else None
+        self.gpus: dict[int, tuple[list[int], str | None]] = {}
+        """Rank to its step's GPUs here and its CUDA_VISIBLE_DEVICES, as the task itself found them."""
         self.workers: dict[int, WorkerWatch] = {}
         self.growth = out.Growth(now)
         self.gaps = out.Gaps()
@@ -56,11 +57,10 @@ class StepWatch:
             if word == "task" and rank >= 0:
                 pid, start = integer(pairs.get("pid")), integer(pairs.get("start"))
                 if worker is None or (worker.pid, worker.start) != (pid, start):
-                    gpus = numbers(pairs["gpus"]) if "gpus" in pairs else None
-                    self.workers[rank] = WorkerWatch(rank, integer(pairs.get("local")), pid, start, gpus, now,
+                    self.workers[rank] = WorkerWatch(rank, integer(pairs.get("local")), pid, start, now,
                                                      self.window_s, self.began)
-            elif word == "gpus" and worker is not None and "gpus" in pairs:
-                worker.gpus = numbers(pairs["gpus"])
+            elif word == "gpus" and "gpus" in pairs:
+                self.gpus[rank] = numbers(pairs["gpus"]), pairs.get("visible")  # may come before its task line
             elif word == "exit" and worker is not None and "status" in pairs:
                 worker.ended("exited", seconds(pairs.get("at"), now), integer(pairs["status"]))
             elif word == "end":

@@ -24,9 +24,9 @@ TIES_OFTEN_S, TIES_SELDOM_S = 600, 300
 class WorkerWatch:
     """One task. Times in CLOCK_BOOTTIME seconds."""
 
-    def __init__(self, rank: int, local: int, pid: int, start: int, gpus: list[int] | None, now: float,
-                 window_s: float, began: float) -> None:
-        self.rank, self.local, self.pid, self.start, self.gpus = rank, local, pid, start, gpus
+    def __init__(self, rank: int, local: int, pid: int, start: int, now: float, window_s: float,
+                 began: float) -> None:
+        self.rank, self.local, self.pid, self.start = rank, local, pid, start
         self.began = began
         self.state, self.exit_at = "running", 0.0
         self.exit_status: int | None = None

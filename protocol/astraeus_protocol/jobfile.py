@@ -24,8 +24,10 @@ stepd=812 stepd_start=51234 launch=c1:40123 at=5123.45 stall_after=60
 ``at`` is CLOCK_BOOTTIME in seconds. ``launch`` is where the step's srun listens (host and port), which tells
 which srun holds the step's output. ``gpus`` comes from the task itself, for only there Slurm has set what it
 may use: Slurm's indices, and CUDA_VISIBLE_DEVICES; an empty ``gpus=`` means none. A step line carries only
-what the step itself asked for. ``full`` ends a file whose job directory has reached its limit. A job file holds ``v version job nonce boot at node cluster uid gid user
-account partition nodelist nodes gpus restarts leader restart_cause by asked`` and the options' keys.
+what the step itself asked for. ``full`` ends a file whose job directory has reached its limit.
+
+A job file holds ``v version job nonce boot at node cluster uid gid user account partition nodelist nodes gpus
+restarts leader restart_cause by asked`` and the options' keys.
 """
 
 from __future__ import annotations

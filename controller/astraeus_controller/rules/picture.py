@@ -135,6 +135,8 @@ class JobView(msgspec.Struct, frozen=True):
     """Age of Slurm's facts of this attempt; None: it has not been asked."""
     report_s: float = 0.0
     """Age of the newest report that this picture uses."""
+    settled: bool = True
+    """Every node was heard, and for long enough to have told what ties its ranks: a stall may open."""
 
 
 class Picture(msgspec.Struct, frozen=True):

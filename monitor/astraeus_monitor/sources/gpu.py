@@ -77,17 +77,13 @@ class GpuClock:
         self.uuid = str(saved["uuid"])
 
 
-def of_worker(task: list[int] | None, visible: list[str], step: list[int] | None, job: list[int],
-              uuids: dict[str, int]) -> list[int]:
-    """Indices of a worker's GPUs: its task's own, else what its processes see of the step's, else all.
+def of_worker(whole: list[int], visible: list[str], uuids: dict[str, int]) -> list[int]:
+    """Indices of a worker's GPUs: what its processes see of ``whole``, its step's GPUs here.
 
-    ``visible`` holds CUDA_VISIBLE_DEVICES of its worker processes: device numbers on the node, or counted
-    within the step's where cgroups hide the others, or UUIDs. Where both readings are possible and differ,
-    the step's whole list stands: too many GPUs can hide an idle one, a wrong one would accuse a busy rank.
+    ``visible`` holds values of CUDA_VISIBLE_DEVICES: device numbers on the node, or counted within the step's
+    where cgroups hide the others, or UUIDs. Where both readings are possible and differ, the whole list
+    stands: too many GPUs can hide an idle one, a wrong one would accuse a busy rank.
     """
-    if task is not None:
-        return task
-    whole = step if step is not None else job
     found: set[int] = set()
     for text in visible:
         indices = _visible(text, whole, uuids)

@@ -94,7 +94,8 @@ class ProcessWatch:
         """For the clock file."""
         return {"pid": self.pid, "start": self.start, "ppid": self.ppid, "local": self.local,
                 "comm": self.comm, "rank": self.rank, "state": self.state, "since": self.since,
-                "exit": self.exit_status, "visible": self.visible, "pulse": self.pulse.save()}
+                "exit": self.exit_status, "visible": self.visible, "pulse": self.pulse.save(),
+                "ties": self.ties}
 
     @classmethod
     def load(cls, saved: dict[str, Any], window_s: float) -> ProcessWatch:
@@ -104,6 +105,7 @@ class ProcessWatch:
         watch = cls(seen, int(saved["local"]), window_s)
         watch.state, watch.since, watch.exit_status = str(saved["state"]), saved["since"], saved["exit"]
         watch.pulse.load(saved["pulse"])
+        watch.ties = [int(tie) for tie in saved.get("ties", ())]
         return watch
 
     def _enter(self, state: str, at: float) -> None:

@@ -312,3 +312,18 @@ def test_gone_attempts() -> None:
     assert (f.gone(5, 0), f.gone(6, 0)) == (True, False)
     f.report(report(job(step(task(0)), restarts=1)), 170)
     assert (f.gone(123, 0), f.gone(123, 1)) == (True, False)
+
+
+def test_settled_once_every_node_was_heard_for_a_while() -> None:
+    f = fleet()
+    f.report(report(job(step(task(0), tasks=2), nodes=2)), 100)
+    assert not one(f, 110).job.settled, "the second node has not been heard"
+    f.report(report(job(step(task(1), tasks=2), nodes=2), node="c2"), 112)
+    assert not one(f, 113).job.settled
+    assert one(f, 117).job.settled
+
+
+def test_a_node_that_never_reports_does_not_hold_back_for_ever() -> None:
+    f = fleet()
+    f.report(report(job(step(task(0), tasks=2), nodes=2)), 100)
+    assert one(f, 160).job.settled

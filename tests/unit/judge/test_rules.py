@@ -111,6 +111,11 @@ def test_half_of_the_gang_names_nobody() -> None:
     assert found.said == "no output since 14:02 UTC; no rank stands out; 4 of 4 other ranks wait"
 
 
+def test_of_two_the_stopped_one_is_named() -> None:
+    [found] = judge(picture(*gang(odd(1, "T"))[:2]))
+    assert (found.rank, found.worker) == (1, "123-1")
+
+
 def test_the_stopped_one_is_named_before_those_that_died_of_it() -> None:
     dead = [odd(rank, "X", 100, 6) for rank in (0, 1)]
     [found] = judge(picture(*gang(odd(5, "T", 650), *dead)))

@@ -11,23 +11,20 @@ import pytest
 from astraeus_monitor.sources import gpu
 
 
-@pytest.mark.parametrize(("task", "visible", "step", "found"), [
-    ([1], ["0"], [0, 1, 2, 3], [1]),            # the task's own line decides
-    (None, ["2"], [2, 3], [2]),                 # numbers of the node
-    (None, ["0"], [2, 3], [2]),                 # counted within the step's
-    (None, ["0,1"], [2, 3], [2, 3]),
-    (None, ["1"], [1, 2], [1, 2]),              # both readings are possible: all of them
-    (None, ["0", "1"], [0, 1], [0, 1]),         # two processes
-    (None, ["GPU-bb"], [0, 1], [1]),
-    (None, ["MIG-1"], [0, 1], [0, 1]),
-    (None, [""], [0, 1], [0, 1]),
-    (None, [], None, [0, 1, 2, 3]),             # the job's
-    ([], [], [0, 1], []),
+@pytest.mark.parametrize(("visible", "whole", "found"), [
+    (["2"], [2, 3], [2]),                 # numbers of the node
+    (["0"], [2, 3], [2]),                 # counted within the step's
+    (["0,1"], [2, 3], [2, 3]),
+    (["1"], [1, 2], [1, 2]),              # both readings are possible: all of them
+    (["0", "1"], [0, 1], [0, 1]),         # two processes
+    (["GPU-bb"], [0, 1], [1]),
+    (["MIG-1"], [0, 1], [0, 1]),
+    ([""], [0, 1], [0, 1]),
+    ([], [0, 1, 2, 3], [0, 1, 2, 3]),
+    (["0"], [], []),                      # a step without GPUs
 ])
-def test_gpus_of_a_worker(task: list[int] | None, visible: list[str], step: list[int] | None,
-                          found: list[int]) -> None:
-    uuids = {"GPU-aa": 0, "GPU-bb": 1}
-    assert gpu.of_worker(task, visible, step, [0, 1, 2, 3], uuids) == found
+def test_gpus_of_a_worker(visible: list[str], whole: list[int], found: list[int]) -> None:
+    assert gpu.of_worker(whole, visible, {"GPU-aa": 0, "GPU-bb": 1}) == found
 
 
 def test_clock() -> None:

@@ -378,3 +378,18 @@ def test_a_tree_of_real_processes_deep_and_shallow() -> None:
     for stat in deep:
         os.kill(stat.pid, 9)
     shell.wait(5)
+
+
+def test_gpus_as_the_tasks_found_them(lab: Lab) -> None:
+    def indices() -> list[list[int]]:
+        return [[g.index for g in w.gpus] for w in lab.record().steps[0].workers]
+
+    assert indices() == [[0, 1], [0, 1]]  # the job's, until the tasks have told
+    lab.job.feed("0", [("gpus", {"rank": "2", "local": "0", "gpus": "0-1", "visible": "0"}),
+                       ("gpus", {"rank": "3", "local": "1", "gpus": ""})], lab.now)
+    assert indices() == [[0], []]
+
+
+def test_a_full_directory_is_said(lab: Lab) -> None:
+    lab.job.feed("0", [("full", {"at": "1000"})], lab.now)
+    assert lab.record().unknown == [report.Unknown("registry", "too many tasks")]

@@ -192,7 +192,7 @@ def test_how_a_strangers_child_ended(rig: Rig) -> None:
     told: list[int] = []
     exits = Exits(rig.selector, lambda: told.append(1))
     # The shell fetches its child's status, so there is no zombie for us to read.
-    shell = subprocess.Popen(["/bin/sh", "-c", "sh -c 'read x; exit 7' <&0 & echo $!; wait; read y"],
+    shell = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & echo $!; wait; read y"],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert shell.stdout
     assert shell.stdin

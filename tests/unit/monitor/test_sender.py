@@ -171,7 +171,12 @@ def test_drop_cause_and_tied(site: Site, controller: Controller) -> None:
                                               tied=["7.0", "9.1", "nonsense"])
     site.until(lambda: (site.job / "cause").exists())
     assert site.monitor.jobs[7].steps["0"].tied
+    before = len(controller.reports)
+    controller.reply = lambda r: report.Reply(r.nonce, next_s=60)
+    site.until(lambda: not site.monitor.jobs[7].steps["0"].tied)
+    site.until(lambda: len(controller.reports) == before + 2, 3)  # a new controller hears of the ties at once
     controller.reply = lambda r: report.Reply(r.nonce, next_s=1, commands=[report.DropJob(7, "n1", "no")])
+    site.monitor.report_at = site.monitor.clock.boot()  # instead of after those 60 s
     site.until(lambda: bool(controller.reports) and not controller.reports[-1].jobs)
 
 

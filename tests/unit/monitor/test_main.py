@@ -1,0 +1,100 @@
+"""The command: options, one instance, leaving when there is nothing to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from astraeus_monitor import config
+from astraeus_monitor.lock import Lock
+from astraeus_monitor.main import main, table
+
+RUN = [sys.executable, "-m", "astraeus_monitor.main", "run"]
+
+
+def start(tmp_path: Path, *options: str, leave_after: int = 10) -> subprocess.Popen[str]:
+    path = tmp_path / "a.toml"
+    path.write_text(f'[monitor]\nleave_after_s = {leave_after}\ncontroller = "http://127.0.0.1:1"\n'
+                    f'key = "{tmp_path}/key"\n')
+    environ = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "INVOCATION_ID")}
+    return subprocess.Popen([*RUN, "--config", str(path), "--state-dir", str(tmp_path / "run"), *options],
+                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
+
+
+def add_job(tmp_path: Path) -> None:
+    steps = tmp_path / "run" / "jobs" / "7" / "steps"
+    steps.mkdir(parents=True)
+    (steps.parent / "job").write_text("nonce=n1\njob=7\nnode=c1\n")
+
+
+def test_one_report_to_print(tmp_path: Path) -> None:
+    add_job(tmp_path)
+    monitor = start(tmp_path, "--print", "--once")
+    out, err = monitor.communicate(timeout=10)
+    assert monitor.returncode == 0, err
+    assert '"job":7,"nonce":"n1"' in out
+    assert (tmp_path / "run" / "jobs" / "7" / "clock").exists()
+
+
+def test_one_instance(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    lock = Lock(tmp_path / "run" / "monitor.lock")
+    assert lock.take()
+    assert (tmp_path / "run" / "monitor.lock").read_text() == f"{os.getpid()}\n"
+    _, err = start(tmp_path).communicate(timeout=10)
+    assert "another monitor holds" in err
+    lock.release()
+    assert lock.take()
+    lock.release()
+
+
+def test_it_sleeps_and_leaves_without_work(tmp_path: Path) -> None:
+    monitor = start(tmp_path)
+    fifo = tmp_path / "run" / "wake"
+    end = time.monotonic() + 5
+    while not (tmp_path / "run" / "monitor.lock").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert fifo.is_fifo()
+    assert fifo.stat().st_mode & 0o777 == 0o600
+    time.sleep(1)
+
+    def wakeups() -> int:
+        text = Path(f"/proc/{monitor.pid}/status").read_text()
+        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    before = wakeups()
+    time.sleep(4)
+    assert wakeups() - before <= 1
+    _, err = monitor.communicate(timeout=15)
+    assert "nothing to watch" in err
+    assert monitor.returncode == 0
+
+
+def test_no_key_is_one_sentence_and_no_end(tmp_path: Path) -> None:
+    add_job(tmp_path)
+    monitor = start(tmp_path)
+    time.sleep(2)
+    assert monitor.poll() is None
+    monitor.terminate()
+    _, err = monitor.communicate(timeout=10)
+    assert monitor.returncode == 0
+    assert err.count("can't read the report key") == 1
+    assert "chmod 600" in err
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ([], "write astraeus-monitor run"), (["run", "--frob"], "no option --frob"),
+    (["run", "--config"], "--config needs a path")])
+def test_bad_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_table_reads_back_as_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(table())
+    assert config.load(path) == config.Config()
