@@ -43,7 +43,7 @@ types: venv
 	MYPYPATH=protocol:controller $(VENV)/bin/mypy --explicit-package-bases protocol/astraeus_protocol controller/astraeus_controller/rules
 
 unit: venv
-	$(PY) -m pytest -q tests/unit slurm-test-cluster/tests
+	$(PY) -m pytest -q -n 2 --dist worksteal tests/unit slurm-test-cluster/tests
 
 check: lint types unit
 

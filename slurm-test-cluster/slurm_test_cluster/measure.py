@@ -117,7 +117,8 @@ def start(cluster: Cluster, launches: int) -> dict[str, Any]:
             for piece in ("prolog.d/10-astraeus.sh", "epilog.d/00-astraeus.sh"):
                 ours, away = f"/etc/slurm/{piece}", f"{BARE}/{piece}"
                 source, target = (away, ours) if on else (ours, away)
-                cluster.run(host, f"mkdir -p {BARE}/prolog.d {BARE}/epilog.d; [ ! -e {source} ] || mv {source} {target}")
+                move = f"mkdir -p {BARE}/prolog.d {BARE}/epilog.d; [ ! -e {source} ] || mv {source} {target}"
+                cluster.run(host, move)
         cluster.run("ctl", ["scontrol", "reconfigure"], check=True)
         wait_for(lambda: set(cluster.node_states().values()) <= {"idle"}, 30, 0.5, "nodes idle after the switch")
 
