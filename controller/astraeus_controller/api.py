@@ -16,13 +16,13 @@ from starlette.routing import Route
 
 from . import views
 from .fleet import Fleet
-from .judging import Judging
-from .pass_ import Pass
+from .judging.loop import Judging
+from .judging.pass_ import Pass
 from .peer import SCOPE, Peer
 from .store import Store
 from .views import Json
 
-JOB = re.compile(r"(?P<run>\d+(?:_\d+|\+\d+)?)(?:\.(?P<step>\w+))?")
+JOB = re.compile(r"(?P<run>[0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.(?P<step>\w{1,20}))?")
 HISTORY_MAX = 1000
 
 
@@ -96,7 +96,7 @@ class Api:
     def history(self, request: Request) -> Json:
         """A job's events, oldest first."""
         name, _, job = self._job(request)
-        if job is None or not self._may_see(request, job):
+        if job is None or not self._may_see(request, job) or not self._may_see_past(request, job):
             raise self._unknown(request, name, job)
         events = self.store.events(job=job, limit=HISTORY_MAX)
         if not events and job not in self.fleet.jobs:
@@ -118,6 +118,11 @@ class Api:
             return False
         return peer.uid in self.privileged or peer.uid == self._owner(job)
 
+    def _may_see_past(self, request: Request, job: int) -> bool:
+        """History may hold another user's job of the same id, from before Slurm counted anew."""
+        peer: Peer | None = request.scope.get(SCOPE)
+        return self._all(request) or (peer is not None and self.store.owner(job) in (None, peer.uid))
+
     def _owner(self, job: int) -> int | None:
         held = self.fleet.jobs.get(job)
         if held is not None and held.parts:
@@ -133,7 +138,9 @@ class Api:
         run, step = found["run"], found["step"] or ""
         job = int(run) if run.isdigit() else None
         if job is None or job not in self.fleet.jobs:
-            job = self.runs().get(run) or self.store.job_of(run) or job
+            leader, plus, component = run.partition("+")
+            of_leader = self.fleet.component(int(leader), int(component)) if plus else None
+            job = of_leader or self.runs().get(run) or self.store.job_of(run) or job
         return run, step, job
 
     def _unknown(self, request: Request, name: str, job: int | None) -> Problem:

@@ -52,6 +52,10 @@ class Inquiries:
                 self._queue.setdefault(job)
                 await asyncio.sleep(RETRY_S)
                 continue
+            except Exception:
+                log.exception("job %d: Slurm's answer could not be read", job)
+                await asyncio.sleep(INTERVAL_S)
+                continue
             try:
                 self.answer(job, shown.facts if shown else None)
             except Exception:

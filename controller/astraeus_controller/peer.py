@@ -8,9 +8,10 @@ import os
 import socket
 import stat
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import uvicorn
@@ -20,6 +21,14 @@ SCOPE = "astraeus.peer"
 """Key of the Peer in a request's scope; absent where the socket is no unix socket."""
 MODE = 0o666
 """Everybody may speak to the API; what each is told follows from who it is."""
+
+
+CONNECTION_S = 30.0
+"""A connection is cut after so long, whatever came over it: a report and its reply take milliseconds, and who
+only connects must not keep the others out."""
+PER_USER, PER_HOST = 32, 256
+"""Connections at a time of one user (other than root) on the API, and from one address (a site's nodes may come
+through one) for reports."""
 
 
 class SocketFault(Exception):
@@ -35,15 +44,23 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class PeerProtocol(H11Protocol):
-    """Adds the peer to the scope of every request."""
+    """Adds the peer to the scope of every request; bounds how many connections one may hold, and for how long."""
+
+    held: ClassVar[Counter[str]] = Counter()
+    _who = ""
+    _cut: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._cut = self.loop.call_later(CONNECTION_S, transport.abort)
         connection = transport.get_extra_info("socket")
         if connection is None or connection.family != socket.AF_UNIX:
+            self._count(f"host {(transport.get_extra_info('peername') or ('?',))[0]}", PER_HOST, transport)
             return
         size = struct.calcsize("3i")
         peer = Peer(*struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)))
+        if peer.uid:
+            self._count(f"uid {peer.uid}", PER_USER, transport)
         app = self.app
 
         async def with_peer(scope: Any, receive: Any, send: Any) -> None:
@@ -51,6 +68,22 @@ class PeerProtocol(H11Protocol):
             await app(scope, receive, send)
 
         self.app = with_peer
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+        if self._who:
+            self.held[self._who] -= 1
+            if not self.held[self._who]:
+                del self.held[self._who]
+            self._who = ""
+        super().connection_lost(exc)
+
+    def _count(self, who: str, most: int, transport: asyncio.Transport) -> None:
+        self._who = who
+        self.held[who] += 1
+        if self.held[who] > most:
+            transport.abort()
 
 
 class Server(uvicorn.Server):

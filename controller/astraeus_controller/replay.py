@@ -11,7 +11,7 @@ from astraeus_protocol.report import Report
 from . import recording
 from .config import Config, parse
 from .fleet import Fleet
-from .pass_ import Change, Pass
+from .judging.pass_ import Change, Pass
 from .recording import Line, Meta
 from .slurm.types import JobFacts, Snapshot
 

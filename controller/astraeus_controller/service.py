@@ -9,6 +9,7 @@ import logging
 import os
 import pwd
 import signal
+import sqlite3
 import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -27,8 +28,8 @@ from .config import Config
 from .fleet import Fleet
 from .ingest import Ingest
 from .inquiries import Inquiries
-from .judging import Judging
-from .pass_ import Pass
+from .judging.loop import Judging
+from .judging.pass_ import Pass
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs, kill_wait
 from .slurm.types import JobFacts, Snapshot
@@ -190,11 +191,17 @@ class Service:
                 if well:
                     log.warning("slurm: %s; what it would say is unknown until it answers", fault)
                 well = False
+            except Exception:
+                log.exception("slurm: its answer could not be used")
+                well = False
             await asyncio.sleep(self.config.slurm.poll_s if well else min(15.0, self.config.slurm.poll_s))
 
     async def _housekeeping(self) -> None:
         while True:
-            self.store.forget()
+            try:
+                self.store.forget()
+            except sqlite3.Error as fault:  # a full disk: what is watched goes on
+                log.error("history: old lines could not be dropped: %s", fault)
             await asyncio.sleep(HOUSEKEEPING_S)
             with contextlib.suppress(Away, Refused):
                 self.restarts.kill_wait_s = kill_wait(await self.jobs.settings())

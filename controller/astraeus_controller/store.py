@@ -157,6 +157,12 @@ class Store:
         return [msgspec.json.decode(row[0], type=Event) for row in reversed(rows)]
 
     def put_owner(self, job: int, run: str, uid: int) -> None:
+        """Whose job it is. An id that Slurm gave anew, to another user, starts without a past: what was kept
+        under it stays under its negative."""
+        if self.owner(job) not in (None, uid):
+            self.db.execute("UPDATE events SET job = -job WHERE job = ?", (job,))
+            self.db.execute("UPDATE intents SET job = -job WHERE job = ? AND done_at IS NOT NULL", (job,))
+            self.db.execute("DELETE FROM pieces WHERE job = ?", (job,))
         self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
 
     def owner(self, job: int) -> int | None:
@@ -210,10 +216,12 @@ class Store:
                                "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", (job,))
         return [msgspec.json.decode(row[0], type=Intent) for row in rows]
 
-    def stops_since(self, at: float) -> tuple[int, float | None]:
-        """(how many stops since then, Unix time of the last one)."""
-        count, last = self.db.execute("SELECT COUNT(*), MAX(stopped_at) FROM intents WHERE stopped_at >= ?",
-                                      (at,)).fetchone()
+    def stops_between(self, first: float, last: float) -> tuple[int, float | None]:
+        """(how many stops, Unix time of the last one). What lies after ``last`` was written before the time of
+        day was set back: it would hold back every restart until then."""
+        count, last = self.db.execute(
+            "SELECT COUNT(*), MAX(stopped_at) FROM intents WHERE stopped_at BETWEEN ? AND ?",
+            (first, last)).fetchone()
         return count, last
 
     # Pieces

@@ -70,7 +70,7 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
     found = named.get((step.step, worker.rank))
     return {
         "worker": worker.name, "step": step.step, "rank": worker.rank, "node": worker.node, "pid": worker.pid,
-        "state": STATES[worker.state], "finding": found.kind if found else None,
+        "state": STATES.get(worker.state, worker.state), "finding": found.kind if found else None,
         "last_output_at": iso(worker.output_at),
         "gpus": [{"index": g.index, "busy": g.busy, "last_busy_at": iso(g.busy_at) if g.ever_busy else None}
                  for g in worker.gpus],

@@ -108,3 +108,11 @@ def test_canonical_values_are_read_back(option) -> None:
 def test_sentences(name: str, text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         parse_option(name, text)
+
+
+def test_a_steps_zero_goes_over_its_jobs_number() -> None:
+    job, step = settings_from({"max_restarts": "5", "progress_end": "9"}), settings_from({"max_restarts": "0"})
+    assert step.over(job).max_restarts == 0
+    assert settings_from({"progress_end": "0"}).over(job).progress_end == 0
+    assert step.over(job).progress_end == 9
+    assert settings_from({"max_restarts": "0"}).over(settings_from({})).max_restarts == 0

@@ -72,8 +72,9 @@ class Annotations:
         """The loop; ends when cancelled."""
         while True:
             now = self.clock()
-            for job in [job for job, task in self._tasks.items() if task.due <= now]:
-                await self._try(job, self._tasks[job])
+            for job, task in [(job, task) for job, task in self._tasks.items() if task.due <= now]:
+                if self._tasks.get(job) is task:  # else a restart took it over while another was written
+                    await self._try(job, task)
             self._wake.clear()
             dues = [task.due for task in self._tasks.values()]
             wait = max(0.01, min(dues) - self.clock()) if dues else None

@@ -25,7 +25,13 @@ BUSY = 5.0
 
 def progressed_s(slurm: JobFacts, finding: Finding, now: float) -> float | None:
     """From the attempt's start to its last progress. ``now``: Unix seconds."""
-    return None if slurm.run_time_s is None else max(0.0, slurm.run_time_s - (now - finding.since))
+    if slurm.run_time_s is None:
+        return None
+    quiet = finding.details.get("no_progress_s")
+    suspended = 0.0  # between the last progress and the verdict; Slurm's run time leaves it out, too
+    if isinstance(quiet, int | float):
+        suspended = max(0.0, finding.detected_at - finding.since - quiet)
+    return max(0.0, slurm.run_time_s - (now - finding.since - suspended))
 
 
 def spent(history: list[Intent], progressed: float | None) -> int:
@@ -78,8 +84,9 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
     known = sum(worker.state != "stale" for worker in workers)
     ranks = sum(step.tasks for step in steps)
     history = store.restarts_of(finding.job)
+    before = next((intent for intent in reversed(history) if intent.restarts == finding.restarts - 1), None)
     progressed = progressed_s(slurm, finding, now) if slurm else None
-    stops, last_stop = store.stops_since(now - HOUR_S)
+    stops, last_stop = store.stops_between(now - HOUR_S, now)
     in_d = tuple(worker.name for worker in workers if any(
         process.state == "D" and (process.state_s is None or process.state_s >= IN_D_S)
         for process in worker.processes))
@@ -94,7 +101,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         kill_wait_s=kill_wait_s, stop_signal=policy.stop_signal, stop_grace_s=policy.stop_grace,
         spent=spent(history, progressed), budget=policy.max_restarts,
         total=len(history), max_total=site.max_total,
-        progressed_s=progressed, progressed_before_s=history[-1].progressed_s if history else None,
+        progressed_s=progressed, progressed_before_s=before.progressed_s if before else None,
         beside=beside(picture, finding, stalled_steps), allow_beside=watch.allow_beside_progress,
         in_d=in_d,
         traced=tuple(worker.name for worker in workers if any(p.traced for p in worker.processes)),
@@ -105,6 +112,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         stops_last_hour=stops, max_per_hour=site.max_per_hour,
         since_last_stop_s=None if last_stop is None else max(0.0, now - last_stop),
         min_interval_s=site.min_interval_s)
+
 
 def new_intent(finding: Finding, facts: JobFacts, *, number: int, budget: int, backoff_s: float,
                progressed_s: float | None, kill_wait_s: float, now: float) -> Intent:

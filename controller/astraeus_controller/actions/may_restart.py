@@ -139,13 +139,13 @@ def _passing(facts: Facts) -> list[tuple[bool, str]]:
         (unknown, f"{facts.ranks_unknown} of its {facts.ranks} ranks are unknown"),
         (bool(facts.completing_nodes),
          f"nodes of its last attempt are still completing ({_some(facts.completing_nodes)})"),
+        (facts.stops_last_hour >= facts.max_per_hour,
+         f"the site's bound of {facts.max_per_hour} stops an hour is reached"),
     ]
 
 
 def _pace(facts: Facts) -> list[tuple[bool, str]]:
     return [
-        (facts.stops_last_hour >= facts.max_per_hour,
-         f"{facts.stops_last_hour} jobs were stopped within the last hour, the site's bound"),
         (facts.since_last_stop_s is not None and facts.since_last_stop_s < facts.min_interval_s,
          f"another job was stopped {say_seconds(facts.since_last_stop_s or 0)} ago"),
     ]

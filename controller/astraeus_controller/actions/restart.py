@@ -10,13 +10,9 @@ tells a requeue from an end.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Callable
 
-import msgspec
 from astraeus_protocol.findings import Event
 
 from ..slurm.command import Away, Refused
@@ -26,16 +22,20 @@ from ..slurm.types import JobFacts
 from ..store import Intent, Store
 from . import annotate
 from .annotate import Annotations
+from .outside import Clocks, Stops
 from .writer import Wanted
 
 log = logging.getLogger(__name__)
 LOOK_S = 1.0
 """Between two looks at a job that is changing its state."""
 SLOW_LOOK_S = 15.0
-"""Between two looks at a job that waits: suspended, or PENDING in the queue."""
+"""Between two looks at a job that is suspended."""
+PENDING_LOOK_S = 60.0
+"""The same at one that is PENDING in the queue, for days perhaps; its next attempt's first report is heard at once."""
 REPEAT_S = 5.0
 """A requeue that Slurm took but whose effect can't be seen is repeated after this time, so often at most:"""
 COMMANDS_MAX = 3
+OBSERVE = "the partition is in observe mode by now, where nothing is stopped"
 BROKEN_S = 60.0
 FIRST_REPORTS_S = 20.0
 """A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
@@ -43,42 +43,16 @@ REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 
 
-class Stops(Protocol):
-    """The way of commands to the monitors, through the replies to their reports."""
-
-    def begin(self, job: int, restarts: int, lines: dict[str, str]) -> None:
-        """Ask every node of this attempt to write the stop file."""
-
-    def end(self, job: int) -> None:
-        """Ask no more."""
-
-    def known(self, job: int) -> bool:
-        """A node of the job has reported."""
-
-    def acknowledged(self, job: int) -> bool:
-        """Every node of the job has written it."""
-
-    def attempt_reported(self, job: int, restarts: int) -> bool:
-        """A node has reported an attempt with at least this restart count."""
-
-
-class Clocks(msgspec.Struct, frozen=True):
-    """Time for the restarts: ``wall`` Unix seconds, ``steady`` for waits."""
-
-    wall: Callable[[], float] = time.time
-    steady: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-
-
 class Restart:
-    """One intent on its way. ``emit`` stores an event."""
+    """One intent on its way. ``emit`` stores an event; ``acts(partition)`` tells whether its mode is act now."""
 
     def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations, stops: Stops,
-                 emit: Callable[[Event], None], stop_file_wait_s: float, clocks: Clocks | None = None) -> None:
+                 emit: Callable[[Event], None], stop_file_wait_s: float, clocks: Clocks | None = None,
+                 acts: Callable[[str], bool] = lambda _: True) -> None:
         self.intent = intent
         self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
         self.stop_file_wait_s = stop_file_wait_s
-        self.clocks = clocks or Clocks()
+        self.clocks, self.acts = clocks or Clocks(), acts
 
     async def run(self) -> None:
         """Go on from the stored stage to the end; waits out a slurmctld that is away."""
@@ -114,6 +88,8 @@ class Restart:
         if facts is None or not self._runs(facts):
             await self._not_ours(facts)
             return
+        if not self.acts(facts.partition):
+            return self._decline("observe", OBSERVE)
         with self.store.together():
             self._say("stopping", f"Stopping to restart ({self._count()}): {self.intent.finding.said}")
             self.store.reach(self.intent, "stopping")  # from here no progress ends the restart
@@ -149,23 +125,26 @@ class Restart:
             self._decline("another", "the job is another attempt than the one that stalled")
         elif facts.state != "RUNNING":  # suspended or stopped: requeue would end that, so it waits
             await self.clocks.sleep(SLOW_LOOK_S)
+        elif not intent.commands and not self.acts(facts.partition):
+            self._decline("observe", OBSERVE)
         elif intent.commands >= COMMANDS_MAX:
             self._give_up("Slurm took the requeue but did not carry it out")
         else:
-            await self._send()
+            await self._send(facts)
 
-    async def _send(self) -> None:
+    async def _send(self, facts: JobFacts) -> None:
         intent = self.intent
         if intent.commands:
             await self.clocks.sleep(REPEAT_S)
-            facts = await self._facts()
-            if facts is None or not self._runs(facts):
+            again = await self._facts()
+            if again is None or not self._runs(again):
                 return  # it shows an effect now
+            facts = again
         intent.commands += 1
         self.store.reach(intent, "requeuing")
         self._log("scontrol requeue incomplete")
         try:
-            await self.jobs.requeue(intent.target)
+            await self.jobs.requeue(facts.requeued_as)
         except Refused as refusal:
             self._give_up(f"Slurm refused: {refusal}")
 
@@ -177,17 +156,15 @@ class Restart:
             self._ended_later(facts)
             return
         if facts.state == "COMPLETING":
-            await self.clocks.sleep(LOOK_S)
-            return
+            return await self.clocks.sleep(LOOK_S)
         start = ""
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
-            start = f"now+{max(0, round(left))}"
+            start = f"now+{round(min(max(left, 0), intent.backoff_s))}"  # whatever the time of day was set to
         wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)
         outcome = await self.annotations.settle(intent.job, wanted, start_time=start)
         if outcome.state == "completing":
-            await self.clocks.sleep(LOOK_S)
-            return
+            return await self.clocks.sleep(LOOK_S)
         if "comment" in outcome.skipped:
             intent.cause_by_reply = True
         self.store.reach(intent, "scheduled")
@@ -198,12 +175,16 @@ class Restart:
         if facts is None or facts.state in ENDED:
             self._ended_later(facts)
             return
-        if facts.state != "RUNNING":
-            await self._wait_for_report(SLOW_LOOK_S)
+        if facts.restarts > self.intent.restarts + 1:  # the next attempt was, and is no more
+            said = "it was requeued again since"
+        elif facts.state == "RUNNING":
+            await self._wait_for_report(REPORTED_S)
+            said = f"it runs again on {facts.nodelist}, cause stalled"
+        else:
+            if await self._wait_for_report(PENDING_LOOK_S):  # Prolog still runs on another node; or it is suspended
+                await self.clocks.sleep(LOOK_S if facts.state == "CONFIGURING" else SLOW_LOOK_S)
             return
-        await self._wait_for_report(REPORTED_S)
-        self._done("restarted", self._closing(), "restarted",
-                   f"Restarted {self._count()}: it runs again on {facts.nodelist}, cause stalled")
+        self._done("restarted", self._closing(), "restarted", f"Restarted {self._count()}: {said}")
 
     # Ways out
 
@@ -218,8 +199,7 @@ class Restart:
         """Before the stop: the job is no longer what was decided on."""
         state = facts.state if facts else "gone"
         if facts is not None and facts.state in ("SUSPENDED", "STOPPED") and self._same(facts):
-            await self.clocks.sleep(SLOW_LOOK_S)
-            return
+            return await self.clocks.sleep(SLOW_LOOK_S)
         self._decline("another", f"the job is {state} by now" if facts is None or self._same(facts)
                       else "the job was requeued meanwhile")
 
@@ -227,8 +207,7 @@ class Restart:
         """After the stop file: its user, or its own script, ended the job before the requeue."""
         state = facts.state if facts else "gone"
         if state == "COMPLETING":
-            await self.clocks.sleep(LOOK_S)
-            return
+            return await self.clocks.sleep(LOOK_S)
         self._done("ended", self._over(f"ended during the stop, {state}"), "ended_during_stop",
                    f"Ended during our stop: the job is {state}, so it is not requeued")
 
@@ -270,12 +249,13 @@ class Restart:
     def _runs(self, facts: JobFacts) -> bool:
         return facts.state == "RUNNING" and self._same(facts)
 
-    async def _wait_for_report(self, seconds: float) -> None:
+    async def _wait_for_report(self, seconds: float) -> bool:
         until = self.clocks.steady() + seconds
         while self.clocks.steady() < until:
             if self.stops.attempt_reported(self.intent.job, self.intent.restarts + 1):
-                return
+                return True
             await self.clocks.sleep(0.5)
+        return False
 
     def _count(self) -> str:
         return f"{self.intent.number}/{self.intent.budget}"

@@ -19,7 +19,8 @@ from ..store import Intent, Store
 from . import annotate, evidence
 from .annotate import Annotations
 from .may_restart import Facts, breaker, may_restart
-from .restart import Clocks, Restart, Stops
+from .outside import Clocks, Stops
+from .restart import Restart
 
 log = logging.getLogger(__name__)
 AGAIN_S = 60.0
@@ -91,9 +92,7 @@ class Restarts:
         """Go on with every restart that a controller before this one began."""
         for intent in self.store.open_intents():
             log.info("job %d: going on with its restart at %s", intent.job, intent.stage)
-            self._start(Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
-                                stops=self.stops, emit=self.emit, clocks=self.clocks,
-                                stop_file_wait_s=self.config.restart.stop_file_wait_s))
+            self._start(intent)
 
     async def run(self) -> None:
         """The loop; ends when cancelled, and leaves the restarts where their stages are stored."""
@@ -102,7 +101,7 @@ class Restarts:
                 now = self.clocks.steady()
                 for key in [key for key, one in self._candidates.items() if one.due <= now]:
                     if key in self._candidates:
-                        await self._consider(self._candidates[key])
+                        await self._safely(self._candidates[key])
                 await self.clocks.sleep(0.5)
         finally:
             tasks = [task for _, task in self._running.values()]
@@ -110,10 +109,20 @@ class Restarts:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _safely(self, candidate: _Candidate) -> None:
+        """A fault in one job's decision never stops the others."""
+        try:
+            await self._consider(candidate)
+        except Exception:
+            log.exception("job %d: its restart could not be decided; again in a minute", candidate.finding.job)
+            candidate.due = self.clocks.steady() + AGAIN_S
+
     async def _consider(self, candidate: _Candidate) -> None:
         finding = candidate.finding
         if self.owns(finding.job):
-            self.drop(finding.key)
+            # The restart of another of its findings may yet come to nothing (healed), or be that of the attempt
+            # before: this one waits for it.
+            candidate.due = self.clocks.steady() + WAIT_S
             return
         try:
             shown = await self.jobs.show(finding.job)
@@ -150,8 +159,8 @@ class Restarts:
 
     def _begin(self, finding: Finding, facts: Facts, slurm: JobFacts) -> None:
         row = self.store.finding_id(finding.key)
-        self.drop(finding.key)
         if row is None:
+            self.drop(finding.key)
             return
         intent = evidence.new_intent(
             finding, slurm, number=facts.spent + 1, budget=facts.budget,
@@ -162,13 +171,16 @@ class Restarts:
             if begun:
                 self.emit(_event(finding, self.clocks.wall(), "restart_intended",
                                  f"Restart {intent.number}/{intent.budget} intended: {finding.said}"))
+        self.drop(finding.key)
         if begun:
-            self._start(Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
-                                stops=self.stops, emit=self.emit, clocks=self.clocks,
-                                stop_file_wait_s=self.config.restart.stop_file_wait_s))
+            self._start(intent)
 
-    def _start(self, restart: Restart) -> None:
-        job = restart.intent.job
+    def _start(self, intent: Intent) -> None:
+        job = intent.job
+        restart = Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
+                          stops=self.stops, emit=self.emit, clocks=self.clocks,
+                          stop_file_wait_s=self.config.restart.stop_file_wait_s,
+                          acts=lambda partition: self.config.watch_for(partition).mode == "act")
         task = asyncio.get_running_loop().create_task(restart.run(), name=f"restart {job}")
         self._running[job] = restart, task
         task.add_done_callback(lambda done: self._over(restart.intent, done))
@@ -204,7 +216,10 @@ class Restarts:
 
     def _decline(self, finding: Finding, sentence: str, *, write: bool) -> None:
         log.info("job %d (%s): restart declined: %s", finding.job, finding.run, sentence)
-        self.emit(_event(finding, self.clocks.wall(), "restart_declined", f"restart declined: {sentence}"))
+        event = _event(finding, self.clocks.wall(), "restart_declined", f"restart declined: {sentence}")
+        told = (event.kind, event.message, event.details)
+        if not any((one.kind, one.message, one.details) == told for one in self.store.events(job=finding.job)):
+            self.emit(event)  # once, also when the controller was started anew
         if write:
             note = self._notes[finding.job] = f"not restarted: {sentence}"
             self.annotations.want(finding.job, annotate.stalled(

@@ -87,15 +87,14 @@ class Writer:
             changes = self._changes(job, now, wanted, skipped)
             state = now.facts.state
             if state in ENDED:
-                return await self._record(job, changes, skipped)
+                return await self._record(job, now.facts.named, changes, skipped)
             if not changes and not start_time:
                 return Outcome("done", skipped)
             if state == "COMPLETING":
                 return Outcome("completing", skipped)
             self._intend(job, now, changes, wanted)
-            name = f"{now.facts.leader}+{now.facts.component}" if now.facts.leader else job
             try:
-                await self._update(name, changes, start_time, skipped)
+                await self._update(now.facts.named, changes, start_time, skipped)
             except Refused:  # it finished meanwhile: look again
                 continue
             start_time = ""
@@ -128,7 +127,7 @@ class Writer:
                 _, standing = piece.split(getattr(now, field), self.store.pieces(job, field))
                 self.store.put_piece(job, field, written=standing, intended=_piece(wanted, field))
 
-    async def _update(self, job: int | str, changes: dict[str, str], start_time: str,
+    async def _update(self, job: str, changes: dict[str, str], start_time: str,
                       skipped: dict[str, str]) -> None:
         """One update for all; where Slurm refuses it, each by itself, so that one long text stops no other.
 
@@ -154,11 +153,16 @@ class Writer:
                     raise
                 _refuse(skipped, next(iter(one)), refusal)
 
-    async def _record(self, job: int, changes: dict[str, str], skipped: dict[str, str]) -> Outcome:
+    async def _record(self, job: int, named: str, changes: dict[str, str], skipped: dict[str, str]) -> Outcome:
         """After a job's end only accounting can be written, once it has the end (its record comes with it)."""
         if not changes:
             return Outcome("done", skipped)
-        ended, recorded = await self.jobs.recorded(job)
+        try:
+            ended, recorded = await self.jobs.recorded(named)
+        except Refused as refusal:  # a site without accounting
+            for field in changes:
+                _refuse(skipped, field, refusal)
+            return Outcome("done", skipped)
         if not ended:
             return Outcome("completing", skipped)
         if piece.START not in recorded:

@@ -21,6 +21,8 @@ AWAY_WORDS = (
     "Resource temporarily unavailable", "Connection timed out", "Unable to connect to database",
 )
 """Words of an answer that says nothing about the job: somebody could not be reached."""
+KILLED_S = 2.0
+"""How long a killed command is waited for: one whose file system hangs dies later, or never."""
 KEPT = ("SLURM_CONF",)
 """The only SLURM_* variable that a command may see: SLURM_TIME_FORMAT, SQUEUE_FORMAT, SLURM_CLUSTERS and
 their like change what is printed, or whom it is about."""
@@ -80,14 +82,15 @@ class Commands:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), KILLED_S)
         if process.returncode:
             raise _fault(name, process.returncode, err, argv)
         return to_text(out)
 
 
 def _fault(name: str, status: int, err: bytes, argv: Sequence[bytes]) -> Refused | Away:
-    words = " ".join(to_text(err).split()) or f"{name} ended with status {status}"
+    words = " ".join(err.decode("utf-8", "replace").split()) or f"{name} ended with status {status}"
     if status < 0 or any(word in words for word in AWAY_WORDS):
         return Away(words)
     return Refused(words)

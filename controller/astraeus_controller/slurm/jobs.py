@@ -55,11 +55,11 @@ class Jobs:
             raise Away(str(fault)) from None
         return Texts(*found) if found else None
 
-    async def update(self, job: int | str, *, comment: str | None = None, admin_comment: str | None = None,
+    async def update(self, job: str, *, comment: str | None = None, admin_comment: str | None = None,
                      start_time: str = "") -> None:
         """One ``scontrol update``; only what is given is set. ``start_time``: ``now+10``.
 
-        ``job``: an id, or ``123+1`` for one component (a heterogeneous leader's bare id means all of them).
+        ``job``: JobFacts.named; a bare id may mean a whole array or heterogeneous job.
         """
         pairs = [f"StartTime={start_time}"] if start_time else []
         if comment is not None:
@@ -68,13 +68,15 @@ class Jobs:
             pairs.append(f"AdminComment={admin_comment}")
         await self.commands.run("scontrol", "update", f"jobid={job}", *pairs)
 
-    async def requeue(self, job: int) -> None:
-        """``requeue incomplete``: plain ``requeue`` would revive a job that its user cancelled."""
-        await self.commands.run("scontrol", "requeue", "incomplete", str(job))
+    async def requeue(self, job: str) -> None:
+        """``requeue incomplete``: plain ``requeue`` would revive a job that its user cancelled.
+        ``job``: JobFacts.requeued_as."""
+        await self.commands.run("scontrol", "requeue", "incomplete", job)
 
-    async def recorded(self, job: int) -> tuple[bool, str]:
-        """(accounting has the job's end, its Comment as sacct prints it) of the latest attempt."""
-        text = await self.commands.run("sacct", "-X", "-n", "-P", "-j", str(job), "-o", "End,Comment")
+    async def recorded(self, job: str) -> tuple[bool, str]:
+        """(accounting has the job's end, its Comment as sacct prints it) of the latest attempt.
+        ``job``: JobFacts.named."""
+        text = await self.commands.run("sacct", "-X", "-n", "-P", "-j", job, "-o", "End,Comment")
         ended = text.split("|", 1)[0].strip()
         return bool(ended) and ended != "Unknown", text
 

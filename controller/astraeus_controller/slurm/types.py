@@ -53,6 +53,19 @@ class JobFacts(msgspec.Struct, frozen=True):
     exit_code: str = ""
     std_out: str = ""
 
+    @property
+    def named(self) -> str:
+        """What a command calls this very job: ``98_7``, ``100+1``, ``123``. One element of an array has the
+        array's own id and one component of a heterogeneous job its leader's: the bare id would mean all."""
+        if self.array_task is not None:
+            return f"{self.array_job}_{self.array_task}"
+        return f"{self.leader}+{self.component}" if self.leader else str(self.job)
+
+    @property
+    def requeued_as(self) -> str:
+        """What ``scontrol requeue`` calls it: Slurm requeues a heterogeneous job by its leader only."""
+        return str(self.leader) if self.leader else self.named
+
 
 class Snapshot(msgspec.Struct, frozen=True):
     """One successful poll of all jobs. A failed poll makes no snapshot."""

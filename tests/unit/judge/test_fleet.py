@@ -60,6 +60,55 @@ def test_older_and_repeated_reports_are_dropped() -> None:
     assert f.report(report(job(step(task(0))), seq=9), 104) == [], "the session before is over"
 
 
+def test_a_report_of_long_ago_sent_again_does_not_shut_the_monitor_out() -> None:
+    """A controller that was started anew knows no earlier session: it takes one for the newest."""
+    f = fleet()
+    assert f.report(report(job(step(task(0))), seq=40), 100) == [123]
+    assert f.report(report(seq=7, session="long ago"), 101) == [123]
+    assert f.report(report(job(step(task(0))), seq=41), 110) == [], "nobody can tell yet which is the older"
+    assert f.report(report(job(step(task(0))), seq=40), 117) == [], "a repeated one never counts"
+    assert f.report(report(job(step(task(0))), seq=42), 118) == [123]
+    assert f.report(report(seq=7, session="long ago"), 150) == [], "the same again"
+    assert not one(f, 118).job.ended
+
+
+def test_an_id_given_anew_is_another_job() -> None:
+    f = fleet()
+    f.report(report(job(step(task(0)), uid=1001, restarts=2)), 100)
+    f.job_facts(JobFacts(job=123, state="COMPLETED", restarts=2, name="old"), 101)
+    f.report(report(job(step(task(0)), uid=1002, nonce="m"), seq=2), 200)
+    assert (f.jobs[123].restarts, f.jobs[123].facts, f.jobs[123].ended) == (0, None, False)
+
+
+def test_steps_that_are_over_are_forgotten_and_names_stay() -> None:
+    f = fleet()
+    f.report(report(job(step(task(0), name="0"), step(task(0), name="1"))), 100)
+    f.report(report(job(step(task(0), name="1")), seq=2), 115)
+    f.forget(115)
+    assert set(f.jobs[123].steps) == {"1"}
+    assert only(f, 115).workers[0].name == "123.1-0"
+
+
+def test_tied_processes_that_are_gone_are_forgotten_in_the_end() -> None:
+    f = fleet()
+    for n in range(3000):
+        pair = (task(0, proc(2 * n, n)), task(1, proc(2 * n + 1, n)))
+        f.report(report(job(step(*pair)), seq=n + 1), 100 + n)
+    assert 2 <= len(f.jobs[123].steps["0"].tied) <= 4098
+    assert all(p.tied for w in only(f, 3099).workers for p in w.processes)
+
+
+def test_a_job_that_was_configuring_is_asked_about_again() -> None:
+    f = fleet()
+    f.report(report(job(step(task(0)))), 100)
+    assert f.needs_facts() == [123]
+    f.job_facts(JobFacts(job=123, state="CONFIGURING"), 101)
+    assert f.needs_facts() == [123]
+    f.job_facts(JobFacts(job=123, state="RUNNING", leader=122, component=1), 102)
+    assert f.needs_facts() == []
+    assert (f.component(122, 1), f.component(122, 0)) == (123, None)
+
+
 def test_job_that_a_node_no_longer_lists_has_ended_there() -> None:
     f = fleet()
     f.report(report(job(step(task(0)))), 100)

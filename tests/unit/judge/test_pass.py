@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from astraeus_controller.config import Config
 from astraeus_controller.fleet import Fleet
-from astraeus_controller.pass_ import Change, Pass
+from astraeus_controller.judging.pass_ import Change, Pass
 from astraeus_controller.rules.picture import Picture
 from msgspec import structs
 

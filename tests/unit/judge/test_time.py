@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from astraeus_controller.fleet_time import FOREVER, merged, overlap, shared, silent_after, stops
+from astraeus_controller.fleet.time import FOREVER, Interval, both, merged, overlap, shared, silent_after, stops
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def test_merged_and_overlap() -> None:
@@ -39,3 +41,15 @@ def test_stops_are_remembered_beyond_what_a_report_lists() -> None:
 
 def test_silence() -> None:
     assert [silent_after(s) for s in (2, 15, 30)] == [45, 45, 90]
+
+
+TIMES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=12).map(
+    lambda found: merged((float(a), float(a + b)) for a, b in found))
+
+
+@given(TIMES, TIMES, st.integers(0, 60), st.integers(0, 60))
+def test_one_walk_finds_what_all_pairs_do(one: list[Interval], other: list[Interval], a: int, b: int) -> None:
+    pairs = [(max(p, r), min(q, s)) for p, q in one for r, s in other if max(p, r) < min(q, s)]
+    assert both(one, other) == sorted(pairs)
+    start, end = min(a, b), max(a, b)
+    assert overlap(one, start, end) == sum(max(0.0, min(end, q) - max(start, p)) for p, q in one)

@@ -44,7 +44,7 @@ class Lab:
         self.job.sample(self.proc, self.now)
 
     def look(self) -> None:
-        lines = [json.encode(line) for line in look(self.proc, self.job.ask(self.now))]
+        lines = [json.encode(line) for line in look(self.proc, self.job.ask(self.now), self.job.memory)]
         tasks, sruns, _ = sort_lines(lines)
         self.job.see(tasks, sruns, self.now)
 

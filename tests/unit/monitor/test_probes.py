@@ -17,7 +17,8 @@ from astraeus_monitor.clock import Clock
 from astraeus_monitor.exits import Exits
 from astraeus_monitor.look import Ask, TaskAsk
 from astraeus_monitor.looks import Looks
-from astraeus_monitor.probes import Probes, Servant
+from astraeus_monitor.probes import Probes
+from astraeus_monitor.servant import Servant
 
 from .conftest import FakeProc
 from .test_job import FACTS, STEP

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor import ties
-from astraeus_monitor.look import Ask, File, SrunLook, TaskAsk, TaskLook, look, output_kind
+from astraeus_monitor.look import Ask, File, Memory, SrunLook, TaskAsk, TaskLook, look, output_kind
 from astraeus_monitor.procfs import Socket, Stat
 from astraeus_monitor.sources import output as out
 from astraeus_monitor.sources.process import Roster
@@ -199,8 +199,8 @@ class TestTies:
         proc.add(10, comm="bash")
         proc.add(11, 10, env={"RANK": "0"}, fds={4: "socket:[501]"}, tcp=[v4, v6])
         proc.add(12, 10, env={"RANK": "1"}, fds={4: "socket:[502]"}, tcp=[v4, v6])
-        ask = Ask(1, [TaskAsk("0", 0, 10, 10, ties=True)], [], 1000, {}, {}, {}, {})
-        seen = next(line for line in look(proc, ask) if isinstance(line, TaskLook))
+        ask = Ask(1, [TaskAsk("0", 0, 10, 10, ties=True)], [], 1000, {}, {})
+        seen = next(line for line in look(proc, ask, Memory()) if isinstance(line, TaskLook))
         first, second = sorted((p for p in seen.procs if p.worker), key=lambda p: p.pid)
         assert first.ties == second.ties
         assert len(first.ties) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from astraeus_monitor.look import Ask, TaskAsk, TaskLook, look
+from astraeus_monitor.look import Ask, Memory, TaskAsk, TaskLook, look
 from astraeus_monitor.tree import judge
 
 from .conftest import FakeProc
@@ -11,8 +11,8 @@ NOW = 1000.0
 
 
 def see(proc: FakeProc, pid: int, launchers: dict[tuple[int, int], bool] | None = None) -> TaskLook:
-    ask = Ask(1, [TaskAsk("0", 0, pid, pid)], [], NOW, {}, {}, {}, launchers or {})
-    return next(line for line in look(proc, ask) if isinstance(line, TaskLook))
+    ask = Ask(1, [TaskAsk("0", 0, pid, pid)], [], NOW, {}, launchers or {})
+    return next(line for line in look(proc, ask, Memory()) if isinstance(line, TaskLook))
 
 
 def workers(proc: FakeProc, pid: int, launchers: dict[tuple[int, int], bool] | None = None) -> list[int]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from astraeus_controller import fleet_state
+from astraeus_controller.fleet import state
 
 sys.path.insert(0, str(Path(__file__).parent))
 DEADLINE_S = 60
@@ -27,4 +27,4 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(autouse=True)
 def _settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that has reported once has been heard for long enough: these tests send one report."""
-    monkeypatch.setattr(fleet_state, "SETTLED_S", 0.0)
+    monkeypatch.setattr(state, "SETTLED_S", 0.0)

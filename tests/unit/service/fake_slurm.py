@@ -89,15 +89,17 @@ class FakeSlurm:
     def scontrol(self, args: list[str]) -> str:
         match args:
             case ["requeue", "incomplete", number]:
-                return self._requeue(self._known(int(number)))
+                self._not_whole(number)
+                return self._requeue(self._named(number))
             case ["update", target, *pairs]:
-                return self._update(self._known(int(target.removeprefix("jobid=").split("+")[0])), pairs)
+                self._not_whole(target.removeprefix("jobid="))
+                return self._update(self._named(target.removeprefix("jobid=")), pairs)
             case ["show", "config"]:
                 return "Configuration data as of now\nClusterName             = test\nKillWait                = 8 sec\n"
         raise Failed(f"scontrol: what is {args}?")
 
     def sacct(self, args: list[str]) -> str:
-        one = self._known(int(args[args.index("-j") + 1]))
+        one = self._named(args[args.index("-j") + 1])
         over = one["state"] in ENDED
         if over and not one["recorded"]:
             one["recorded"] = {"Comment": one["comment"] if self.state.get("job_comment", True) else "",
@@ -122,6 +124,20 @@ class FakeSlurm:
         if one is None:
             raise Failed(f"Invalid job id specified for job {number}")
         return one
+
+    def _named(self, name: str) -> dict[str, Any]:
+        """``98_7``, ``100+1`` (all of the leader's here), ``123``."""
+        array, _, task = name.partition("_")
+        if not task:
+            return self._known(int(name.split("+")[0]))
+        return next((one for one in self.state["jobs"].values()
+                     if (str(one["array_job"]), str(one["array_task"])) == (array, task)), None) or self._known(-1)
+
+    def _not_whole(self, name: str) -> None:
+        """A change by an array's bare id would reach all of its elements: no test wants that."""
+        one = self.state["jobs"].get(name)
+        if one and one["array_task"] != "N/A" and one["array_job"] == one["id"]:
+            raise AssertionError(f"{name} means the whole array")
 
     def _look(self, one: dict[str, Any]) -> None:
         if one["state"] == "COMPLETING":

@@ -41,7 +41,7 @@ CASES = [
     ({"silent_nodes": ("c1", "c2")}, "not_now", "2 of its nodes are silent (c1 and 1 more)"),
     ({"ranks": 100, "ranks_unknown": 6}, "not_now", "6 of its 100 ranks are unknown"),
     ({"completing_nodes": ("c2",)}, "not_now", "nodes of its last attempt are still completing (c2)"),
-    ({"stops_last_hour": 20}, "wait", "20 jobs were stopped within the last hour, the site's bound"),
+    ({"stops_last_hour": 20}, "not_now", "the site's bound of 20 stops an hour is reached"),
     ({"since_last_stop_s": 10}, "wait", "another job was stopped 10s ago"),
 ]
 
@@ -142,3 +142,11 @@ def test_gone_from_slurm_and_healed() -> None:
 
 def test_backoff_doubles_to_its_bound() -> None:
     assert [evidence.backoff_s(Restart(), n) for n in range(7)] == [10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_suspension_is_not_taken_from_what_an_attempt_progressed() -> None:
+    """Run for 800 s, quiet for 140 of them, and suspended for ten minutes in between."""
+    slurm = JobFacts(job=123, state="RUNNING", run_time_s=800)
+    one = finding(details={"no_progress_s": 120.0})  # found 720 s after its last progress
+    assert evidence.progressed_s(slurm, one, SINCE + 740) == 660
+    assert evidence.progressed_s(slurm, finding(), SINCE + 740) == 60

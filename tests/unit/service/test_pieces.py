@@ -1,5 +1,7 @@
 """The tagged piece: its form, and that what others wrote stays byte for byte."""
 
+import asyncio
+
 import pytest
 from astraeus_controller.actions import annotate, piece
 from astraeus_controller.actions.writer import Pace, Wanted, Writer
@@ -157,3 +159,27 @@ async def test_a_component_is_not_the_whole_heterogeneous_job() -> None:
     bench = Bench(het="123", het_offset="0")
     await bench.put("s", "")
     assert bench.slurm.called("scontrol", "update")[0][2] == "jobid=123+0"
+
+
+async def test_a_job_taken_over_by_a_restart_while_another_is_written() -> None:
+    """The restart drops what was due; the loop goes on without it."""
+    slurm, store = FakeSlurm(job(123), job(124)), Store(":memory:")
+    annotations = annotate.Annotations(Writer(Jobs(FakeCommands(slurm)), store, Pace(0)), lambda *_: None)
+    annotations.want(123, Wanted("a", "a"))
+    annotations.want(124, Wanted("b", "b"))
+    write = annotations.writer.write
+
+    async def taken_over(number: int, wanted: Wanted) -> object:
+        if number == 123:
+            await annotations.settle(124, Wanted("restarting", ""))
+        return await write(number, wanted)
+
+    annotations.writer.write = lambda number, wanted, start_time="": (  # type: ignore[method-assign]
+        write(number, wanted) if wanted.comment == "restarting" else taken_over(number, wanted))
+    task = asyncio.create_task(annotations.run())
+    async with asyncio.timeout(5):
+        while annotations.pending(123) and not task.done():
+            await asyncio.sleep(0)
+    assert not task.done()
+    task.cancel()
+    assert slurm.job(124)["comment"] == "[astraeus: restarting]"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.annotate import Annotations
-from astraeus_controller.actions.restart import Clocks, Restart
+from astraeus_controller.actions.outside import Clocks
+from astraeus_controller.actions.restart import Restart
 from astraeus_controller.actions.writer import Pace, Writer
 from astraeus_controller.slurm.command import Away
 from astraeus_controller.slurm.jobs import Jobs
@@ -334,3 +335,38 @@ def _looks_before_requeue(slurm: FakeSlurm) -> int:
             return looks
         looks += argv[0] == "squeue"
     raise AssertionError("no requeue")
+
+
+async def test_an_arrays_element_that_has_the_arrays_own_id(tmp_path: Path) -> None:
+    """The bare id would stop, requeue and annotate all elements (the fake raises on it)."""
+    bench = Bench(tmp_path, comment="mine", array_job=123, array_task=7)
+    await bench.life()
+    assert bench.slurm.called("scontrol", "requeue") == [["scontrol", "requeue", "incomplete", "123_7"]]
+    assert {argv[2] for argv in bench.slurm.called("scontrol", "update")} == {"jobid=123_7"}
+    assert (bench.job["comment"], bench.job["admin_comment"], bench.outcome()) == ("mine", CLOSING, "restarted")
+
+
+async def test_next_attempt_reported_and_not_running_is_looked_at_slowly(tmp_path: Path) -> None:
+    """It began, was suspended, and is requeued once more by somebody: no look after look without a pause."""
+    bench = Bench(tmp_path, comment="mine")
+    bench.stops.attempt_reported = lambda *_: True  # type: ignore[method-assign]
+    shown = len([argv for argv in (await _whole(tmp_path)).state["log"] if argv[0] == "squeue"])
+    last = shown - 2  # the look that found it running; two more clean its comment
+    bench.slurm.state["at_look"] = {str(last): {"state": "SUSPENDED"},
+                                    str(last + 3): {"state": "PENDING", "restarts": 2, "priority": 0}}
+    began = bench.time.now
+    await bench.life()
+    assert bench.time.now - began >= 30
+    assert bench.store.events(job=123)[-1].message == "Restarted 1/10: it was requeued again since"
+    assert bench.outcome() == "restarted"
+
+
+async def test_begin_time_whatever_the_time_of_day_was_set_to(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    true = bench.time.wall
+    with pytest.raises(Died):
+        await bench.life(Mortal(bench.slurm, 5))
+    bench.time.wall = lambda: true() - 86400  # type: ignore[method-assign]
+    await bench.life()
+    starts = [pair for argv in bench.slurm.called("scontrol", "update") for pair in argv if "StartTime" in pair]
+    assert starts == ["StartTime=now+10"]

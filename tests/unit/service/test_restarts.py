@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
+import pytest
+from astraeus_controller.actions import evidence
 from astraeus_controller.actions.annotate import Annotations
-from astraeus_controller.actions.restart import Clocks
+from astraeus_controller.actions.outside import Clocks
 from astraeus_controller.actions.restarts import Restarts
 from astraeus_controller.actions.writer import Pace, Writer
-from astraeus_controller.config import parse
+from astraeus_controller.config import Restart, Watch, parse
 from astraeus_controller.rules.picture import Picture
 from astraeus_controller.slurm.jobs import Jobs
+from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import Store
 from astraeus_protocol.findings import Finding
 from fake_slurm import FakeSlurm, job
@@ -156,3 +159,81 @@ async def test_nodes_of_the_last_attempt_still_completing() -> None:
     bench.restarts.want(one)
     await bench.until(lambda: "restart_declined" in bench.kinds())
     assert bench.store.events(job=123)[-1].message.endswith("still completing (c2)")
+
+
+async def test_another_finding_waits_for_a_restart_that_heals() -> None:
+    """Two workers of a job stalled on their own: the one whose restart came to nothing takes not the other's."""
+    bench = Bench()
+    first = bench.stall()
+    second = finding(key="second", worker="123-6", rank=6)
+    bench.store.put_finding(second)
+    bench.restarts.want(second)
+    await bench.until(lambda: bench.restarts.owns(123))
+    await bench.until(lambda: "restarted" in bench.kinds() or not bench.store.open_intents())
+    assert second.key in bench.restarts._candidates
+    bench.restarts.drop(first.key)
+
+
+async def test_a_fault_in_one_decision_stops_no_other() -> None:
+    bench = Bench(job(123), job(124))
+    shown = bench.picture
+
+    def broken(number: int) -> Picture:
+        if number == 123:
+            raise KeyError(number)
+        return shown(number)
+
+    bench.picture = broken  # type: ignore[method-assign]
+    bench.stall(123)
+    bench.stall(124)
+    await bench.until(lambda: "restarted" in bench.kinds(124))
+    assert bench.kinds(123) == []
+    bench.picture = shown  # type: ignore[method-assign]
+    await bench.until(lambda: "restarted" in bench.kinds(123))
+
+
+def test_only_the_attempt_right_before_counts_as_the_one_before() -> None:
+    """Attempt 0 made no progress and was restarted; attempt 1 ran and was preempted; attempt 2 made none."""
+    bench = Bench()
+    row = JobFacts(job=123, state="RUNNING", restarts=2, run_time_s=800, batch=True, requeue=True)
+    bench.store.put_finding(finding())
+    intent = evidence.new_intent(finding(), msgspec.structs.replace(row, restarts=0), number=1, budget=10,
+                                 backoff_s=10, progressed_s=5, kill_wait_s=8, now=bench.time.wall())
+    assert bench.store.begin(intent, bench.store.finding_id(finding().key) or 0)
+    intent.outcome = "restarted"
+    bench.store.reach(intent, "done")
+
+    def before(restarts: int) -> float | None:
+        return evidence.gather(
+            finding(key="k", restarts=restarts), bench.shown, msgspec.structs.replace(row, restarts=restarts),
+            bench.store, site=Restart(), watch=Watch(), now=bench.time.wall(), kill_wait_s=8, stalled_steps=set(),
+            watched_jobs=9, completing_nodes=()).progressed_before_s
+
+    assert (before(1), before(2)) == (5, None)
+
+
+async def test_a_decline_is_told_once_also_by_the_next_controller() -> None:
+    bench = Bench(job(123, requeue=0))
+    one = bench.stall()
+    await bench.until(lambda: bench.kinds())
+    bench.restarts.want(one)
+    await bench.until(lambda: not bench.restarts._candidates)
+    assert bench.kinds() == ["restart_declined"]
+    assert bench.restarts.note(123).startswith("not restarted: ")
+
+
+@pytest.mark.parametrize("stage", ["decided", "stopping", "requeuing"])
+async def test_a_controller_started_anew_to_observe_stops_nothing(stage: str) -> None:
+    bench = Bench()
+    bench.restarts.config = parse('[watch]\nmode = "observe"\n')
+    bench.store.put_finding(finding())
+    shown = await bench.restarts.jobs.show(123)
+    assert shown
+    intent = evidence.new_intent(finding(), shown.facts, number=1, budget=10, backoff_s=10, progressed_s=700,
+                                 kill_wait_s=8, now=bench.time.wall())
+    assert bench.store.begin(intent, bench.store.finding_id(finding().key) or 0)
+    bench.store.reach(intent, stage)
+    bench.restarts.resume()
+    await bench.until(lambda: not bench.store.open_intents())
+    assert (bench.slurm.called("scontrol", "requeue"), bench.kinds()) == ([], ["restart_declined"])
+    assert "observe mode" in bench.store.events(job=123)[0].message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 from astraeus_cli import main as cli
-from astraeus_controller import recording
+from astraeus_controller import peer, recording
 from astraeus_controller.config import parse
 from astraeus_controller.replay import replay
 from astraeus_controller.service import Service
@@ -113,9 +114,9 @@ class World:
         install(self.folder / "bin", FakeSlurm(*jobs))
 
     def job(self, number: int = 123) -> dict[str, Any]:
-        with contextlib.suppress(ValueError):
-            return dict(json.loads(self.state.read_text())["jobs"][str(number)])
-        return {}
+        with open(self.state, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # a command may be writing it
+            return dict(json.load(file)["jobs"][str(number)])
 
     @contextlib.asynccontextmanager
     async def controller(self) -> AsyncIterator[Service]:
@@ -281,6 +282,21 @@ async def test_what_is_not_taken(tmp_path: Path) -> None:
         await asyncio.to_thread(check)
 
 
+async def test_who_only_connects_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "PER_HOST", 3)
+    monkeypatch.setattr(peer, "CONNECTION_S", 1.0)
+    world = World(tmp_path)
+    world.install(job(123))
+    async with world.controller():
+        held = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(4)]
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(read.read() for read, _ in held), return_exceptions=True)  # all are cut
+        await until(lambda: not peer.PeerProtocol.held)
+        await world.node.send()
+    for _, write in held:
+        write.close()
+
+
 def too_long(port: int) -> int:
     """Status of the answer to a report that only says that it is too long."""
     with socket.create_connection(("127.0.0.1", port), 5) as connection:
@@ -310,6 +326,8 @@ async def test_api(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert (worker["metric"], worker["nccl"]) == (None, None)
         assert (await world.ask("/runs/123.batch/progress"))[0] == 200
         for path, code, words in (("/runs/123.9/progress", 404, "has no step 9"), ("/runs/x/progress", 400, "write"),
+                                  (f"/runs/{'9' * 5000}/history", 400, "write"),
+                                  ("/runs/120+1/progress", 404, "no job 120+1"),
                                   ("/runs/125/progress", 404, "no monitor has reported it"),
                                   ("/runs/999/history", 404, "no job 999"), ("/nothing", 404, "ask GET /stalls")):
             status, problem = await world.ask(path)

@@ -112,7 +112,7 @@ async def test_jobs_over_a_fake_slurm() -> None:
     assert await jobs.show(999) is None
     assert kill_wait(await jobs.settings()) == 8
     slurm.state["away"] = True
-    for call in (jobs.poll(), jobs.show(123), jobs.requeue(123)):
+    for call in (jobs.poll(), jobs.show(123), jobs.requeue("123")):
         with pytest.raises(Away):
             await call
 
@@ -129,7 +129,7 @@ async def test_real_commands(tmp_path: Path) -> None:
     assert again is not None
     assert again.comment == "new \udcfe ; $(touch /x)\n"
     with pytest.raises(Refused, match="Invalid job id"):
-        await jobs.requeue(9)
+        await jobs.requeue("9")
 
 
 async def test_a_command_that_hangs_is_killed(tmp_path: Path) -> None:

@@ -79,8 +79,9 @@ def test_only_what_slurm_carried_out_counts() -> None:
         made.outcome = outcome
         store.reach(made, stage)
     assert len(store.restarts_of(123)) == 2
-    assert store.stops_since(900) == (5, 1000.0)
-    assert store.stops_since(1001) == (0, None)
+    assert store.stops_between(900, 1000) == (5, 1000.0)
+    assert store.stops_between(1001, 2000) == (0, None)
+    assert store.stops_between(0, 999) == (0, None), "the time of day was set back since"
 
 
 def test_together_is_one_commit() -> None:
@@ -129,3 +130,14 @@ def test_one_controller_at_a_time(tmp_path: Path) -> None:
 def test_every_field_of_an_intent_is_kept() -> None:
     made = intent()
     assert msgspec.json.decode(msgspec.json.encode(made), type=Intent) == made
+
+
+def test_an_id_given_anew_starts_without_a_past() -> None:
+    store = Store(":memory:")
+    store.put_owner(123, "123", 1001)
+    store.add_event(Event(at=1, run="123", job=123, worker="123-0", state="Running", kind="stalled", message="old"))
+    store.put_piece(123, "comment", written="[astraeus: x]", intended="")
+    store.put_owner(123, "123", 1001)
+    assert len(store.events(job=123)) == 1
+    store.put_owner(123, "123", 1002)
+    assert (store.events(job=123), len(store.events(job=-123)), store.has_pieces(123)) == ([], 1, False)

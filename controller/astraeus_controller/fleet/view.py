@@ -9,12 +9,12 @@ from astraeus_protocol.names import run_name, worker_name
 from astraeus_protocol.settings import Settings
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from .config import Config
-from .fleet_state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Node, StepMemory
-from .fleet_ties import key_of, processes_of
-from .fleet_time import FOREVER, Interval, merged, overlap, shared
-from .fleet_watch import Facts, watched
-from .rules.picture import GpuView, JobView, Picture, ProcessView, StepView, WorkerView
+from ..config import Config
+from ..rules.picture import GpuView, JobView, Picture, ProcessView, StepView, WorkerView
+from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Node, StepMemory
+from .ties import key_of, processes_of
+from .time import FOREVER, Interval, merged, overlap, shared
+from .watch import Facts, watched
 
 Pieces = list[tuple[str, wire.Step]]
 """A step's parts: (node, what it reported)."""

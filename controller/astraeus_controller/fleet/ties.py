@@ -5,10 +5,11 @@ from __future__ import annotations
 from astraeus_protocol import report as wire
 from msgspec import structs
 
-from .fleet_state import Key, StepMemory
+from .state import Key, StepMemory
 
 ENDS_PER_PROCESS = 64
-"""Connections remembered by process; beyond it, all are forgotten and learnt anew."""
+"""Connections remembered by process; beyond it, all are forgotten and learnt anew. Of tied processes the same
+number: beyond it, those that are gone are forgotten."""
 
 
 def key_of(worker: wire.Worker, process: wire.Process) -> Key:
@@ -28,6 +29,8 @@ def learn(memory: StepMemory, workers: list[wire.Worker]) -> None:
                     memory.tied.update((key, other))
     if len(memory.ends) > ENDS_PER_PROCESS * max(64, len(memory.processes)):
         memory.ends.clear()
+    if len(memory.tied) > ENDS_PER_PROCESS * max(64, len(memory.processes)):
+        memory.tied &= {(rank, p.pid, p.start) for rank, held in memory.processes.items() for p in held}
 
 
 def processes_of(memory: StepMemory, worker: wire.Worker) -> list[wire.Process]:

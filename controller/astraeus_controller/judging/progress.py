@@ -5,10 +5,10 @@ from __future__ import annotations
 from astraeus_protocol.findings import Finding
 from msgspec import structs
 
-from .rules import gpus_idle, silent
-from .rules.gang import gang_of
-from .rules.limits import PROGRESS_SLACK_S
-from .rules.picture import Picture, StepView, WorkerView
+from ..rules import gpus_idle, silent
+from ..rules.gang import gang_of
+from ..rules.limits import PROGRESS_SLACK_S
+from ..rules.picture import Picture, StepView, WorkerView
 
 GPU_RULES = (gpus_idle.RULE, gpus_idle.NEVER)
 NO_STEP = "-"

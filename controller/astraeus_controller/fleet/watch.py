@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from astraeus_protocol.settings import BY_KEY, Settings
 
-from .config import Config
-from .fleet_state import BATCH_STEPS, NEVER_STEPS
-from .slurm.types import JobFacts
+from ..config import Config
+from ..slurm.types import JobFacts
+from .state import BATCH_STEPS, NEVER_STEPS
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from astraeus_protocol import report as wire
 from astraeus_protocol.settings import Settings, settings_from
 
-from .fleet_time import FOREVER, LATE_S, Interval, merged, silent_after
-from .slurm.types import JobFacts, JobRow
+from ..slurm.types import JobFacts, JobRow
+from .time import FOREVER, LATE_S, Interval, merged, silent_after
 
 ALIVE = {"RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT"}
 STOPPED = {"SUSPENDED", "STOPPED"}
@@ -29,7 +29,8 @@ class Node:
     def __init__(self, report: wire.Report, now: float) -> None:
         self.boot = report.boot
         self.session = report.session
-        self.old_sessions: list[str] = []
+        self.old_sessions: dict[str, int] = {}
+        """Sessions before this one, each with the last number seen of it."""
         self.seq = report.seq
         self.first = now
         self.received = now
@@ -94,6 +95,7 @@ class Job:
         """Slurm's facts speak of a later attempt."""
         self.suspensions: list[Interval] = []
         self.ended_at: float | None = None
+        self._several = False
 
     def word(self, state: str, now: float) -> None:
         """Slurm's state. A suspension reaches from the last word before it that said otherwise to the next
@@ -129,7 +131,22 @@ class Job:
 
     @property
     def several_steps(self) -> bool:
-        return sum(step not in BATCH_STEPS and step not in NEVER_STEPS for step in self.steps) > 1
+        self._several = self._several or sum(
+            step not in BATCH_STEPS and step not in NEVER_STEPS for step in self.steps) > 1
+        return self._several
+
+    def anothers(self, uid: int) -> bool:
+        """The id was given anew, to a job of another user (a slurmctld that lost its state counts from 1)."""
+        known = {part.job.uid for part in self.parts.values()} - {0}
+        return bool(uid and known) and uid not in known
+
+    def forget_steps(self) -> None:
+        """Let go of steps that no node lists any more: a script may run thousands, one after the other. That
+        there were several stays known, for workers keep their names."""
+        listed = {step.step for part in self.parts.values() for step in part.job.steps}
+        if self.several_steps:
+            for step in self.steps.keys() - listed:
+                del self.steps[step]
 
 
 def state_word(state: str) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 
 from astraeus_protocol import report as wire
 
-from .config import Config
-from .fleet_state import Job, Node, Part, StepMemory, state_word
-from .fleet_ties import all_tied, learn
-from .fleet_time import stops
-from .fleet_view import View
-from .rules.picture import Picture
-from .slurm.types import JobFacts, Snapshot
+from ..config import Config
+from ..rules.picture import Picture
+from ..slurm.types import JobFacts, Snapshot
+from .state import Job, Node, Part, StepMemory, state_word
+from .ties import all_tied, learn
+from .time import stops
+from .view import View
 
 NEXT_SUSPECT_S, NEXT_S, NEXT_HEALTHY_S = 2.0, 15.0, 30.0
 HEALTHY_AFTER_S = 120.0
@@ -28,6 +28,9 @@ KEEP_SILENT_S = 86400.0
 POLL_GRACE_S = 30.0
 """A job this young may be missing from a poll that was under way when it started."""
 SESSIONS_KEPT = 8
+RETURN_S = 15.0
+"""A session that another took the place of counts again once that other has been quiet for so long: a report of
+long ago that somebody sends again must not shut the node's own monitor out."""
 
 
 class Fleet:
@@ -79,10 +82,14 @@ class Fleet:
         if report.session == node.session and report.boot == node.boot:
             if report.seq <= node.seq:
                 return None
-        elif report.session in node.old_sessions:
-            return None
         else:
-            node.old_sessions = [*node.old_sessions, node.session][-SESSIONS_KEPT:]
+            last = node.old_sessions.pop(report.session, None)
+            if last is not None and (report.seq <= last or now - node.received < RETURN_S):
+                node.old_sessions[report.session] = last
+                return None
+            node.old_sessions[node.session] = node.seq
+            if len(node.old_sessions) > SESSIONS_KEPT:
+                del node.old_sessions[next(iter(node.old_sessions))]
             node.session, node.boot = report.session, report.boot
         before, node.received, node.seq = node.received, now, report.seq
         return before
@@ -90,6 +97,8 @@ class Fleet:
     def _attempt(self, said: wire.Job, now: float) -> Job | None:
         """The attempt that a node speaks of; None: one that is over."""
         job = self.jobs.get(said.job)
+        if job is not None and job.anothers(said.uid):
+            job = None
         if job is not None and said.restarts < job.restarts:
             return None
         if job is None or said.restarts > job.restarts:
@@ -151,6 +160,7 @@ class Fleet:
     def forget(self, now: float) -> None:
         """Let go of jobs that ended ten minutes ago and of nodes that nothing runs on."""
         for number, job in list(self.jobs.items()):
+            job.forget_steps()
             lost = all(now - self.nodes[name].received > KEEP_SILENT_S for name in job.live)
             if not job.ended and not lost:
                 job.ended_at = None
@@ -180,8 +190,9 @@ class Fleet:
             part.job.nodes for part in held.parts.values())
 
     def needs_facts(self) -> list[int]:
-        """Jobs that run and of which Slurm has not been asked in this attempt."""
-        return [number for number, job in self.jobs.items() if job.facts is None and not job.ended]
+        """Jobs that run and of which Slurm has not been asked in this attempt, or not since Prolog is through."""
+        return [number for number, job in self.jobs.items()
+                if (job.facts is None or job.state == "CONFIGURING") and not job.ended]
 
     def tied_steps(self, node: str) -> list[str]:
         """``JOB.STEP`` of the steps whose ties this node need not send again: all of its worker processes are
@@ -195,6 +206,11 @@ class Fleet:
             found += [f"{number}.{step.step}" for step in part.job.steps
                       if step.step in job.steps and all_tied(job.steps[step.step], step.workers)]
         return found
+
+    def component(self, leader: int, component: int) -> int | None:
+        """The job that Slurm shows as ``leader+component``."""
+        return next((number for number, job in self.jobs.items() if job.facts is not None
+                     and (job.facts.leader, job.facts.component) == (leader, component)), None)
 
     def nodes_of(self, job: int) -> dict[str, str]:
         """Node to nonce of the job's live parts: what a command to the monitors must name."""

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 import msgspec
 from astraeus_protocol.findings import Event, Finding
 
-from .actions import annotate
-from .actions.annotate import Annotations
-from .actions.restarts import Restarts
-from .fleet import Fleet
-from .inquiries import Inquiries
+from ..actions import annotate
+from ..actions.annotate import Annotations
+from ..actions.restarts import Restarts
+from ..fleet import Fleet
+from ..inquiries import Inquiries
+from ..rules.picture import Picture
+from ..store import Store
 from .pass_ import Change, Pass
-from .rules.picture import Picture
-from .store import Store
 
 log = logging.getLogger(__name__)
 SWEEP_S = 15.0
@@ -61,9 +61,10 @@ class Judging:
 
     def touched(self, jobs: Iterable[int]) -> None:
         """Something new is known of these jobs: judge small ones now, the others soon."""
+        began = time.perf_counter()
         for job in jobs:
             cost = self._cost.get(job, 0.0)
-            if cost < INLINE_S:
+            if cost < INLINE_S and time.perf_counter() - began < SLICE_S:
                 self.judge(job)
             else:
                 self._dirty.setdefault(job, self.now() + cost * REST)
@@ -96,7 +97,10 @@ class Judging:
                 swept, due = now, list(self.fleet.jobs)
             await self._judge_all(due)
             if swept == now:
-                self._after_sweep()
+                try:
+                    self._after_sweep()
+                except Exception:
+                    log.exception("what a sweep leaves to do was not done; the next one tries again")
             self._wake.clear()
             until = min([swept + SWEEP_S, *self._dirty.values()])
             try:

@@ -8,13 +8,13 @@ import msgspec
 from astraeus_protocol.durations import say_seconds
 from astraeus_protocol.findings import Event, Finding
 
-from . import rules
-from .fleet import Fleet
-from .pass_progress import NO_STEP, beats, over, progressed, ranks_of, step_of
-from .rules.conclusion import Conclusion
-from .rules.gpus_idle import NEVER
-from .rules.limits import PULSE_BACK_S
-from .rules.picture import JobView, Picture, Policy
+from .. import rules
+from ..fleet import Fleet
+from ..rules.conclusion import Conclusion
+from ..rules.gpus_idle import NEVER
+from ..rules.limits import PULSE_BACK_S
+from ..rules.picture import JobView, Picture, Policy
+from .progress import NO_STEP, beats, over, progressed, ranks_of, step_of
 
 NOBODY = "-"
 """Culprit of a finding's key where no rank stands out."""

@@ -1,0 +1,172 @@
+"""The child that stays and looks: answers in shared memory, hangs, crashes, asks that are too long."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from astraeus_monitor.clock import Clock
+from astraeus_monitor.look import Ask, Memory, SrunAsk, TaskAsk
+from astraeus_monitor.looker import Area, Looker
+from astraeus_monitor.looks import sort_lines
+from astraeus_monitor.probes import BUSY, Probes
+from astraeus_monitor.procfs import Proc
+
+from .conftest import FakeProc
+from .test_probes import Rig
+
+
+class OddProc(FakeProc):
+    """Process 103 never answers, the reader of 104 fails."""
+
+    def environ(self, pid: int) -> dict[str, str]:
+        if pid == 103:
+            signal.pause()
+        if pid == 104:
+            raise RuntimeError("no")
+        return super().environ(pid)
+
+
+class Lab:
+    def __init__(self, rig: Rig, proc: Proc) -> None:
+        self.rig, self.memory = rig, Memory()
+        self.probes = Probes(rig.selector, rig.clock)
+        self.looker = Looker(proc, rig.selector, rig.clock, self.probes, lambda: {7: self.memory})
+        rig.sweeps += [self.probes.sweep, self.looker.sweep]
+
+    def ask(self, *pids: int, known: list[int] | None = None) -> Ask:
+        return Ask(7, [TaskAsk("0", pid, pid, pid, known=known or []) for pid in pids], [], 1000.0,
+                   {(pid, pid): False for pid in known or []}, {(9, 9): True})
+
+    def start(self, ask: Ask, deadline_s: float = 5) -> str:
+        return self.looker.start("look 7", ask, self.rig.done, deadline_s)
+
+    def answer(self) -> tuple[list[int], list[int], str]:
+        """(ranks seen, ranks begun, why)"""
+        count = len(self.rig.got)
+        self.rig.until(lambda: len(self.rig.got) > count)
+        lines, why = self.rig.got[-1]
+        tasks, _, began = sort_lines(lines)
+        return [t.rank for t in tasks], [b.rank for b in began], why
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    proc = OddProc(tmp_path / "proc")
+    for pid in (102, 103, 104, 105):
+        proc.add(pid, env={"RANK": str(pid)})
+    rig = Rig()
+    lab = Lab(rig, proc)
+    yield lab
+    lab.looker.stop()
+    rig.selector.close()
+
+
+def test_it_stays_and_remembers(lab: Lab) -> None:
+    assert lab.start(lab.ask(102, 105)) == ""
+    assert lab.start(lab.ask(102)) == BUSY
+    assert lab.answer() == ([102, 105], [102, 105], "")
+    pid = lab.looker.pid
+    lab.looker.proc.add(102, env={"RANK": "another"})  # type: ignore[attr-defined]
+    lab.start(lab.ask(102))
+    assert lab.answer() == ([102], [102], "")
+    assert lab.looker.pid == pid
+    tasks, _, _ = sort_lines(lab.rig.got[-1][0])
+    assert tasks[0].procs[0].rank == "RANK=102"  # facts of a process are read once
+    lab.looker.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_one_that_hangs_is_killed_and_what_it_saw_counts(lab: Lab) -> None:
+    lab.start(lab.ask(102, 103, 105), deadline_s=0.3)
+    pid = lab.looker.pid
+    assert lab.answer() == ([102], [102, 103], "no answer before the deadline")
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    lab.start(lab.ask(105))
+    assert lab.answer() == ([105], [105], "")
+
+
+def test_a_crash_is_an_early_end(lab: Lab) -> None:
+    lab.start(lab.ask(102, 104, 105))
+    assert lab.answer() == ([102], [102, 104], "")
+    assert lab.looker.pid == 0
+    assert not lab.looker.busy
+
+
+def test_one_killed_by_others_between_two_looks_is_made_anew(lab: Lab) -> None:
+    lab.start(lab.ask(102))
+    lab.answer()
+    os.kill(lab.looker.pid, signal.SIGKILL)
+    lab.rig.until(lambda: lab.looker.pid == 0)
+    assert lab.start(lab.ask(102)) == ""
+    assert lab.answer() == ([102], [102], "")
+
+
+def test_one_left_behind_bars_its_own_job_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    import astraeus_monitor.probes as probes
+
+    monkeypatch.setattr(probes, "reaped", lambda pid, patience=0: False)
+    lab.start(lab.ask(103), deadline_s=0.1)
+    assert lab.answer()[2] == "no answer before the deadline"
+    assert (lab.probes.stuck, set(lab.probes.left_behind)) == (1, {"look 7"})
+    assert lab.start(lab.ask(102)) == "the look before hangs in the kernel"
+    assert lab.looker.start("look 8", lab.ask(102), lab.rig.done) == ""
+    assert lab.answer()[2] == ""
+    monkeypatch.undo()
+    assert lab.start(lab.ask(102)) == ""  # it could be reaped meanwhile
+    assert lab.answer() == ([102], [102], "")
+
+
+def test_a_long_ask_goes_to_a_child_of_its_own(lab: Lab) -> None:
+    known = [102, *range(10_000, 30_000)]
+    assert lab.start(lab.ask(102, known=known)) == ""
+    assert lab.looker.pid == 0
+    assert lab.answer() == ([102], [102], "")
+
+
+def test_no_child_can_be_made(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "fork", fail)
+    assert lab.start(lab.ask(102)) == "no child for it: Resource temporarily unavailable"
+    assert lab.probes.start("a", lambda: [], lab.rig.done) == "no child for it: Resource temporarily unavailable"
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "pipe", fail)
+    assert lab.start(lab.ask(102)) == "no child for it: Resource temporarily unavailable"
+    assert lab.probes.start("a", lambda: [], lab.rig.done) == "no child for it: Resource temporarily unavailable"
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_it_inherits_nothing(lab: Lab) -> None:
+    kept = os.open("/dev/null", os.O_RDONLY)
+    lab.start(lab.ask(102))
+    lab.answer()
+    assert len(os.listdir(f"/proc/{lab.looker.pid}/fd")) == 5  # 0 to 2 and its two pipes
+    os.close(kept)
+
+
+def test_an_answer_without_room() -> None:
+    area = Area(10)
+    area.begin()
+    area.add(b"12345\n")
+    with pytest.raises(OverflowError):
+        area.add(b"678910\n")
+    assert area.take() is None
+    area.begin()
+    assert area.take() == b""
+
+
+def test_an_srun_that_is_gone_says_nothing(lab: Lab) -> None:
+    ask = Ask(7, [], [SrunAsk("0", 999, 999)], 1000.0, {}, {})
+    assert lab.start(ask) == ""
+    assert lab.answer() == ([], [], "")
+    assert isinstance(lab.rig.selector, selectors.BaseSelector)
+    assert isinstance(lab.rig.clock, Clock)
