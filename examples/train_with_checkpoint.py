@@ -60,7 +60,8 @@ def main() -> int:
     state = load()
     cause = os.environ.get("ASTRAEUS_RESTART_CAUSE")
     if cause:
-        print(f"restart {os.environ.get('ASTRAEUS_RESTART_COUNT')} ({cause}), from step {state['step']:.0f}", flush=True)
+        count = os.environ.get("ASTRAEUS_RESTART_COUNT")
+        print(f"restart {count} ({cause}), from step {state['step']:.0f}", flush=True)
     while state["step"] < STEPS:
         time.sleep(STEP_SECONDS)  # the work
         state = {"step": state["step"] + 1, "loss": state["loss"] * 0.999}

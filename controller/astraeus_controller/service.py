@@ -62,6 +62,7 @@ class Service:
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
         self.passes = Pass(self.fleet, self.cluster, store.open_findings())
         self.passes.remember(store.keys())
+        self.passes.being_stopped = store.being_stopped
         self.stops = StopFiles(self.fleet)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
         self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)

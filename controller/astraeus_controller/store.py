@@ -190,6 +190,12 @@ class Store:
         intent.id = row[0]
         return True
 
+    def being_stopped(self, job: int, restarts: int) -> bool:
+        """Whether a restart of this attempt has got to its stop and is not over."""
+        return self.db.execute(
+            "SELECT 1 FROM intents WHERE job = ? AND restarts = ? AND done_at IS NULL "
+            "AND stage NOT IN ('decided', 'annotated')", (job, restarts)).fetchone() is not None
+
     def reach(self, intent: Intent, stage: str) -> None:
         """Write the stage that is about to begin."""
         intent.stage = stage

@@ -42,7 +42,8 @@ def tell(text: str) -> None:
 
 def show(cluster: Cluster, command: str, host: str = "ctl", user: str = "root") -> str:
     """A command line and what it printed, as a person at the terminal would see it."""
-    out = cluster.run(host, command, user=user).out.rstrip()
+    done = cluster.run(host, command, user=user)
+    out = (done.out + done.err).rstrip()
     print(f"\n  {user}@{host}$ {command}")
     print(textwrap.indent(out, "  "), flush=True)
     return out
@@ -102,7 +103,7 @@ def story(cluster: Cluster) -> None:
     tell("The second attempt knows why it was restarted, and completes:")
     show(
         cluster,
-        f"grep -aE 'ASTRAEUS_RESTART|got TERM|done' /home/alice/llm-{job}.txt | sort | uniq -c | tail -n 14",
+        f"grep -aE 'rank [05] (got TERM|saved|env ASTRAEUS_RESTART|found|done)' /home/alice/llm-{job}.txt",
         user="alice",
     )
     wait_for(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from astraeus_protocol.durations import say_seconds
@@ -50,6 +50,8 @@ class Pass:
         self._asked: dict[int, float] = {}
         self._offsets: dict[str, float] = {}
         """Unix time minus the fleet's when a finding was opened: a clock that is set is no progress."""
+        self.being_stopped: Callable[[int, int], bool] = lambda job, restarts: False
+        """Whether an attempt's stop has begun: from its stop file to its requeue nothing is concluded of it."""
         self.memory = list(memory)
 
     @property
@@ -79,6 +81,10 @@ class Pass:
             for finding in self._of(picture.job):
                 self._beats.pop(finding.key, None)
             self._keep_first(picture.job.job, set())
+            return changes
+        if self._of(picture.job) and self.being_stopped(picture.job.job, picture.job.restarts):
+            # What a stop brings about (ranks that say that they save, a rank that is woken) is no progress, and
+            # ranks that end one by one are no suspects: a history once read "Progress again" after "Requeued".
             return changes
         concluded = rules.judge(picture)
         changes += self._progress(picture, now)

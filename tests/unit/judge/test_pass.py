@@ -229,3 +229,13 @@ def test_never_began_is_only_listed_where_the_site_says_so() -> None:
     listed = structs.replace(base, job=structs.replace(base.job, policy=policy, steps=(step,)))
     assert passes().judge(base, BOOT)[0].finding.action == "alert"
     assert passes().judge(listed, BOOT)[0].finding.action == "list"
+
+
+def test_what_a_stop_brings_about_is_no_progress() -> None:
+    p = passes()
+    [opened] = p.judge(stuck(facts_s=1.0, report_s=2.0), BOOT)
+    p.being_stopped = lambda job, restarts: (job, restarts) == (123, 0)
+    assert p.judge(well(), BOOT + 30) == [], "ranks that say that they save"
+    assert p.memory == [opened.finding]
+    p.being_stopped = lambda job, restarts: False
+    assert kinds(p.judge(well(), BOOT + 45)) == [("close", "stalled")]
