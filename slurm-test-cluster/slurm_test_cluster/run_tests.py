@@ -56,7 +56,7 @@ def scenarios(jobs: int, full: bool, keep: bool, expression: str) -> int:
     try:
         cluster.start_controller(config())
         together = pytest(
-            "-m", f"not alone and not smoke{longer}", "-n", str(jobs), "--dist", "worksteal", *only, env=env
+            "-m", f"not alone{longer}", "-n", str(jobs), "--dist", "worksteal", *only, env=env
         )
         cluster.cancel_all()
         alone = pytest("-m", f"alone{longer}", *only, env=env)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import msgspec
-from astraeus_protocol.durations import say_seconds
 from astraeus_protocol.findings import Event, Finding
 
 from .. import rules
@@ -15,6 +14,7 @@ from ..rules.gpus_idle import NEVER
 from ..rules.limits import PULSE_BACK_S
 from ..rules.picture import JobView, Picture, Policy
 from .progress import NO_STEP, beats, over, progressed, ranks_of, step_of
+from .words import closed, opened
 
 NOBODY = "-"
 """Culprit of a finding's key where no rank stands out."""
@@ -130,24 +130,7 @@ class Pass:
         self._open.pop(finding.key, None)
         self._beats.pop(finding.key, None)
         self._offsets.pop(finding.key, None)
-        match finding.kind, why:
-            case "stalled", "progress":
-                kind, message = "progress", "Progress again: no longer stalled"
-            case "stalled", _:
-                kind, message = "stalled_over", f"No longer stalled: {why}"
-            case "suspect", "":
-                kind, message = "suspect_over", "No longer suspect"
-            case "suspect", _:
-                kind, message = "suspect_over", f"No longer suspect: {why}"
-            case _, "":
-                kind, message = "node_back", f"Node {finding.node} reports again"
-            case _:
-                kind, message = "node_back", f"Node {finding.node} no longer matters: {why}"
-        details: dict[str, object] = {
-            finding_field(finding.kind): {"key": finding.key, "since": finding.since}}
-        event = Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
-                      kind=kind, message=message, details=details)
-        return Change("close", finding, event, why or "over")
+        return Change("close", finding, closed(finding, at, why), why or "over")
 
     # Stalled
 
@@ -229,7 +212,7 @@ class Pass:
     def _opened(self, finding: Finding, picture: Picture, why: str) -> Change:
         self._open[finding.key] = finding
         self.remember([finding.key])
-        return Change("open", finding, _said(finding, picture.now), why)
+        return Change("open", finding, opened(finding, picture.now), why)
 
     def _refine(self, finding: Finding, conclusion: Conclusion, picture: Picture) -> list[Change]:
         """The guilty rank became known, or is another one. The key stays: alerts resolve by it."""
@@ -241,7 +224,7 @@ class Pass:
             details=finding.details | conclusion.evidence | {
                 "ranks": sorted(ranks_of(finding)), "no_progress_s": round(conclusion.since_s, 1)})
         self._open[finding.key] = better
-        return [Change("update", better, _said(better, picture.now), conclusion.said)]
+        return [Change("update", better, opened(better, picture.now), conclusion.said)]
 
     def _finding(self, picture: Picture, conclusion: Conclusion, kind: str,
                  workers: Iterable[str]) -> Finding:
@@ -266,34 +249,6 @@ class Pass:
             worker=conclusion.worker, rank=conclusion.rank, node=conclusion.node, pid=conclusion.pid,
             since=conclusion.since, detected_at=picture.now, said=conclusion.said, action=action,
             details=details)
-
-
-def _said(finding: Finding, at: float) -> Event:
-    """``Stalled: No progress for 12m: <said>``, ``Suspect: <said>``."""
-    match finding.kind:
-        case "stalled":
-            message = f"Stalled: No progress for {say_seconds(_no_progress_s(finding, at))}: {finding.said}"
-        case "suspect":
-            message = f"Suspect: {finding.said}"
-        case _:
-            message = f"Node silent: {finding.said}"
-    return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
-                 kind=finding.kind, message=message,
-                 details={finding_field(finding.kind): {
-                     "key": finding.key, "rule": finding.rule, "since": finding.since,
-                     "detected_at": finding.detected_at, "action": finding.action,
-                     "evidence": finding.said, **finding.details}})
-
-
-def _no_progress_s(finding: Finding, at: float) -> float:
-    """Suspended time is not counted."""
-    seconds = finding.details.get("no_progress_s")
-    return float(seconds) if isinstance(seconds, int | float) else at - finding.since
-
-
-def finding_field(kind: str) -> str:
-    """The field of an event's details that holds the evidence: ``stall``, ``suspect``, ``node``."""
-    return {"stalled": "stall", "node_silent": "node"}.get(kind, kind)
 
 
 def rank_in(name: str) -> int:

@@ -25,7 +25,7 @@ from .conftest import FakeProc
 from .test_files import job_dir
 from .test_job import FACTS, Lab
 
-ODD = ["²", "--5", "9" * 5000, "٣", "1_0", " 1", ""]
+ODD = ["²", "--5", "9" * 5000, "٣", "1_0", "1 0", ""]
 
 
 @pytest.fixture
@@ -101,6 +101,26 @@ class TestUsers:
         assert lab.job.steps["0"].sruns == []
         lab.job.see_survey([survey.Srun(50, 50, 1, 7, [40123], uid=1001)], [], lab.now)
         assert lab.job.steps["0"].sruns == [(50, 50)]
+
+
+    def test_a_tree_of_six_hundred(self, proc: FakeProc, tmp_path: Path) -> None:
+        proc.add(5, comm="slurmstepd")
+        proc.add(102, 5)
+        proc.add(103, 5, env={"RANK": "3"})
+        for pid in range(1000, 1600):
+            (proc.path / str(pid)).mkdir()
+            os.link(proc.path / "102" / "status", proc.path / str(pid) / "status")
+            text = (proc.path / "102" / "stat").read_text().split()
+            text[0], text[3], text[21] = str(pid), "102", str(pid)
+            (proc.path / str(pid) / "stat").write_text(" ".join(text))
+        lab = Lab(proc, tmp_path / "7")
+        lab.look()
+        first, second = lab.record().steps[0].workers
+        assert first.unknown[0] == report.Unknown(
+            "process", "too many processes: 601, the first 512 are read")
+        assert [p.rank for p in second.processes] == ["3"]
+        lab.tick()
+        assert lab.worker(0).state == "running"
 
 
 class TestController:

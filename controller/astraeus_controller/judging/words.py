@@ -1,0 +1,55 @@
+"""What history says when a finding opens, is known better, or closes."""
+
+from __future__ import annotations
+
+from astraeus_protocol.durations import say_seconds
+from astraeus_protocol.findings import Event, Finding
+
+
+def opened(finding: Finding, at: float) -> Event:
+    """``Stalled: No progress for 12m: <said>``, ``Suspect: <said>``."""
+    match finding.kind:
+        case "stalled":
+            message = f"Stalled: No progress for {say_seconds(_no_progress_s(finding, at))}: {finding.said}"
+        case "suspect":
+            message = f"Suspect: {finding.said}"
+        case _:
+            message = f"Node silent: {finding.said}"
+    return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
+                 kind=finding.kind, message=message,
+                 details={finding_field(finding.kind): {
+                     "key": finding.key, "rule": finding.rule, "since": finding.since,
+                     "detected_at": finding.detected_at, "action": finding.action,
+                     "evidence": finding.said, **finding.details}})
+
+
+def _no_progress_s(finding: Finding, at: float) -> float:
+    """Suspended time is not counted."""
+    seconds = finding.details.get("no_progress_s")
+    return float(seconds) if isinstance(seconds, int | float) else at - finding.since
+
+
+def finding_field(kind: str) -> str:
+    """The field of an event's details that holds the evidence: ``stall``, ``suspect``, ``node``."""
+    return {"stalled": "stall", "node_silent": "node"}.get(kind, kind)
+
+
+def closed(finding: Finding, at: float, why: str) -> Event:
+    """``Progress again: no longer stalled`` where ``why`` is ``progress``; else what ended it."""
+    match finding.kind, why:
+        case "stalled", "progress":
+            kind, message = "progress", "Progress again: no longer stalled"
+        case "stalled", _:
+            kind, message = "stalled_over", f"No longer stalled: {why}"
+        case "suspect", "":
+            kind, message = "suspect_over", "No longer suspect"
+        case "suspect", _:
+            kind, message = "suspect_over", f"No longer suspect: {why}"
+        case _, "":
+            kind, message = "node_back", f"Node {finding.node} reports again"
+        case _:
+            kind, message = "node_back", f"Node {finding.node} no longer matters: {why}"
+    details: dict[str, object] = {
+        finding_field(finding.kind): {"key": finding.key, "since": finding.since}}
+    return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
+                 kind=kind, message=message, details=details)
