@@ -15,7 +15,7 @@ from astraeus_protocol import VERSION
 from . import client, text
 
 OK, FAILED, USAGE, NO_SUCH_JOB = 0, 1, 2, 3
-JOB = re.compile(r"\d+([_+]\d+)?(\.\w+)?")
+JOB = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?(\.\w{1,20})?")
 EXITS = """exit status:
   0  answered
   1  the controller could not be asked, or answered with an error

@@ -93,7 +93,7 @@ def _worker(worker: Json, now: datetime) -> list[str]:
     odd = sorted({p["state"] for p in worker["processes"]} & set("TtZDX"))
     gpus = ",".join(f"{g['index']}:{_busy(g['busy'])}" for g in worker["gpus"])
     return [safe(worker["worker"]), safe(worker["node"]), str(worker["pid"] or "-"),
-            state + (f" ({','.join(odd)})" if odd else ""), ago(worker["last_output_at"], now), gpus or "-",
+            safe(state) + (f" ({','.join(odd)})" if odd else ""), ago(worker["last_output_at"], now), gpus or "-",
             "-" if worker["pulse"] is None else f"{worker['pulse']['per_s']:.1f}/s", span(worker["stalled_in_s"]),
             "; ".join(f"{safe(u['source'])}: {safe(u['reason'])}" for u in worker["unknown"]) or "-"]
 

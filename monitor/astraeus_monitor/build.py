@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from astraeus_protocol import report
 
 from .job import JobWatch
+from .log import fenced
+
+UNTOLD = report.Unknown("registry", "the monitor can't tell; its log says why")
 
 
 def jobs(watches: Iterable[JobWatch], now: float, node: str) -> list[report.Job]:
     """Each job's part; durations are ages at ``now``."""
-    return [watch.record(now, node) for watch in watches if not watch.dropped]
+    return [fenced(f"job {watch.job}: its report", partial(watch.record, now, node),
+                   report.Job(watch.job, watch.nonce, unknown=[UNTOLD]))
+            for watch in watches if not watch.dropped]
 
 
 def encode(made: report.Report, limit: int = report.MAX_BYTES) -> bytes:

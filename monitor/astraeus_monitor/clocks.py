@@ -36,7 +36,7 @@ def load(job: JobWatch, boot: str) -> bool:
         job.load(saved["job"])
     except FileNotFoundError:
         return False
-    except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as fault:
+    except (OSError, msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError) as fault:
         say(f"job {job.job}: its clocks in {path} can't be used ({fault}); they begin anew")
         return False
     return True

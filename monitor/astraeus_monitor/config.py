@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from .sender import split
+
 PATH = Path("/etc/astraeus/astraeus.toml")
 
 
@@ -85,4 +87,8 @@ def check(table: dict[str, object], where: str) -> Config:
     if config.controller and not config.controller.startswith("http://"):
         raise ConfigFault(f'{where}: controller = "{config.controller}" must start with http:// '
                           "(reports are signed, not encrypted)")
+    host, port = split(config.controller)
+    if config.controller and not (host and 0 < port < 65536):
+        raise ConfigFault(f'{where}: controller = "{config.controller}" names no host and port; '
+                          'write "http://HOST:6831"')
     return config

@@ -12,10 +12,13 @@ import selectors
 import struct
 from collections.abc import Callable
 
+from .procfs import may_open
+
 PIDFD_GET_INFO = 0xC040FF0B
 PIDFD_INFO_EXIT = 1 << 3
 _INFO = struct.Struct("=QQ11Ii")
-MAX_WATCHED = 1024
+MAX_WATCHED = min(1024, may_open() // 2)
+"""Half of the descriptors that we may open at most: the rest of the monitor needs some too."""
 
 
 class Exits:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from astraeus_protocol import report
-from astraeus_protocol.jobfile import numbers
 
 from . import survey
 from .exits import Exits
-from .look import Ask, Facts, SrunAsk, SrunLook, TaskLook
+from .log import say
+from .look import Ask, Memory, SrunAsk, SrunLook, TaskLook
 from .procfs import Proc, Stat
 from .sources import gpu as gpus
 from .sources import output as out
@@ -24,8 +24,6 @@ ENDED_KEPT_S = 120
 """An ended step stays in the reports for so long, and until one was received."""
 YOUNG_S = 60
 """A step's tree changes much in its first minute: it is looked at at each pulse."""
-
-
 DEEP_EVERY_S = 55
 """Between two looks at all open files and the children of all threads."""
 
@@ -37,7 +35,7 @@ class JobWatch:
         self.job, self.facts, self.path, self.window_s = job, facts, path, window_s
         self.nonce = facts.get("nonce", "")
         self.began, self.came = seconds(facts.get("at"), now), now
-        self.gpu_indices = numbers(facts.get("gpus", ""))
+        self.gpu_indices = gpus.indices(facts.get("gpus", "")) or []
         self.gpus = {index: gpus.GpuClock(index, now) for index in self.gpu_indices}
         self.steps: dict[str, StepWatch] = {}
         self.stopped = Stopped()
@@ -47,12 +45,13 @@ class JobWatch:
         self.cause: str | None = None
         self.too_much = False
         self.dropped = False
-        self.facts_of: dict[tuple[int, int, str], Facts] = {}
-        self.kinds: dict[str, str] = {}
+        self.memory = Memory()
         self.sruns = out.Sruns()
         self.look_sruns: list[SrunLook] = []
         self.saved_steps: dict[str, Any] = {}
         self.deep_at = now
+        self.hung = False
+        """The last look hung before it came to a worker."""
         self.restless = True
         """Its processes changed at the last look: the next one comes soon."""
 
@@ -101,7 +100,9 @@ class JobWatch:
                 process.sample(now, stat(process.pid), status, job_stopped=stopped)
                 self.restless |= process.gone
                 if exits and process.gone:
-                    process.exit_status = exits.status(*process.id)
+                    status_seen = exits.status(*process.id)
+                    # A zombie may have shown it before.
+                    process.exit_status = process.exit_status if status_seen is None else status_seen
                 elif exits:
                     exits.watch(*process.id)
             absent |= worker.check(stat(worker.pid), now, plugin=step.plugin)
@@ -125,30 +126,25 @@ class JobWatch:
         return Ask(
             job=self.job, now=now, tasks=tasks,
             sruns=[SrunAsk(s.step, *srun) for s in self.steps.values() if s.running for srun in s.sruns],
-            facts=self.facts_of, kinds=self.kinds,
             settled={key: gpu for w in workers for key, gpu in w.holds_gpu.items()
                      if key in w.helpers or not (deep or w.wants_fds)},
             launchers={k: v for w in workers for k, v in w.launchers.items()})
 
-    def see(self, tasks: list[TaskLook], sruns: list[SrunLook], now: float) -> None:
-        """Take what a look saw in."""
-        self.restless = False
+    def see(self, tasks: list[TaskLook], sruns: list[SrunLook], now: float, *, hung: str = "") -> None:
+        """Take what a look saw in. ``hung``: why it did not get beyond the sruns, which come first."""
+        self.restless, self.hung = False, bool(hung)
+        if hung:
+            self.miss_shared(hung)
+            return
         wrote = self._see_sruns(sruns, now)
-        keep: dict[tuple[int, int, str], Facts] = {}
         for seen in tasks:
-            for p, facts in zip(seen.procs, seen.facts, strict=True):
-                if p.state not in "ZX":
-                    keep[p.pid, p.start, p.comm] = facts
-            self.kinds.update({f"{file.ino}:{file.path}": "file" for file in seen.files})
             step = self.steps.get(seen.step)
             worker = step.workers.get(seen.rank) if step else None
             if step and worker and worker.running:
                 self.restless |= worker.see(seen, now)
                 self._grow(step, worker, seen, wrote, now)
-        self.kinds.update({f"{f.ino}:{f.path}": "file" for seen in sruns for f in seen.files})
-        if len(self.kinds) > 1024:
-            self.kinds.clear()
-        self.facts_of = keep
+        self.memory.kinds.update({f"{f.ino}:{f.path}": "file" for seen in [*tasks, *sruns] for f in seen.files})
+        self.memory.keep((p for seen in tasks for p in seen.procs), now)
 
     def _see_sruns(self, sruns: list[SrunLook], now: float) -> dict[str, tuple[int, int] | None]:
         wrote = self.sruns.wrote(sruns)
@@ -176,8 +172,16 @@ class JobWatch:
             worker = self.steps[step].workers[rank]
             worker.missed, worker.suspect = why, worker.suspect or culprit
 
+    def miss_shared(self, why: str) -> None:
+        """The look told nothing of its sruns' files."""
+        for step in self.steps.values():
+            step.shared_missed = why
+
     def see_survey(self, sruns: list[survey.Srun], stepds: list[survey.Stepd], now: float) -> None:
         """Take a survey in: which srun holds which step's output, and steps that no plugin registered."""
+        uid = integer(self.facts.get("uid"))
+        # Anybody can name a process srun and set its variables.
+        sruns = [s for s in sruns if s.uid in (None, 0, uid)]
         mine = [s for s in sruns if s.job == self.job]
         for step in self.steps.values():
             if step.launch_port:
@@ -290,4 +294,7 @@ class JobWatch:
 
     def _restore(self) -> None:
         for name in [name for name in self.saved_steps if name in self.steps]:
-            self.steps[name].load(self.saved_steps.pop(name))
+            try:
+                self.steps[name].load(self.saved_steps.pop(name))
+            except (LookupError, TypeError, ValueError, AttributeError) as fault:
+                say(f"job {self.job}: the clocks of step {name} can't be used ({fault!r}); they begin anew")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _JOURNAL = bool(os.environ.get("JOURNAL_STREAM"))
 _last: dict[str, str] = {}
@@ -18,6 +22,18 @@ def say(text: str) -> None:
         os.write(2, line)
     except OSError:
         sys.stderr = None  # the log is gone (its disk is full, its reader left); the watch goes on without it
+
+
+def fenced(what: str, work: Callable[[], T], otherwise: T) -> T:
+    """What ``work`` returns; where it fails, that is said once and ``otherwise`` stands.
+
+    What one job's files and processes hold must never end the watch of the others.
+    """
+    try:
+        return work()
+    except Exception as fault:
+        say_once(what, f"{what} failed: {type(fault).__name__}: {fault}")
+        return otherwise
 
 
 def say_once(topic: str, text: str) -> None:

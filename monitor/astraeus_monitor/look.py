@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat as modes
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -20,6 +20,8 @@ from .tree import Identity, ProcLook, worker_processes
 RANK_VARIABLES = ("RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 MAX_PROCS = 512
 """Processes of a task that are read; beyond it the rest is left out, with a fault."""
+MAX_KINDS, MAX_VISIBLE = 1024, 4096
+"""Files whose kind is remembered; characters of CUDA_VISIBLE_DEVICES (its owner writes what he likes there)."""
 HELPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker",
            b"multiprocessing.forkserver")
 
@@ -54,15 +56,35 @@ class Facts(msgspec.Struct):
     visible: str | None
 
 
+class Memory:
+    """What looks at a job need not read again. The monitor and the child that stays keep one each: the
+    child's is a copy that it brings up to date itself.
+    """
+
+    def __init__(self) -> None:
+        self.facts: dict[tuple[int, int, str], Facts] = {}
+        """By (PID, start, comm)."""
+        self.kinds: dict[str, str] = {}
+        """What is behind a path and inode: file, fifo, other."""
+        self.used = 0.0
+        """Time of the last look."""
+
+    def keep(self, procs: Iterable[ProcLook], now: float) -> None:
+        """Remember these processes and forget all others."""
+        self.used = now
+        self.facts = {(p.pid, p.start, p.comm): Facts(p.exe, p.cmd, p.made, p.rank, p.visible)
+                      for p in procs if p.state not in "ZX"}
+        if len(self.kinds) > MAX_KINDS:
+            self.kinds.clear()
+
+
 class Ask(msgspec.Struct):
-    """What one look is to read. ``facts`` is keyed by (PID, start, comm), ``kinds`` by path and inode."""
+    """What one look is to read."""
 
     job: int
     tasks: list[TaskAsk]
     sruns: list[SrunAsk]
     now: float
-    facts: dict[tuple[int, int, str], Facts]
-    kinds: dict[str, str]
     settled: dict[Identity, bool]
     """Processes of which only the outputs are read, and whether they hold a GPU."""
     launchers: dict[Identity, bool]
@@ -89,8 +111,6 @@ class TaskLook(msgspec.Struct, tag="task", omit_defaults=True):
     step: str
     rank: int
     procs: list[ProcLook] = []
-    facts: list[Facts] = []
-    """Of each of procs."""
     files: list[File] = []
     """Regular files that the tree has open for writing as its standard output or error."""
     others: list[str] = []
@@ -115,17 +135,21 @@ Line = Began | TaskLook | SrunLook
 DECODER = msgspec.json.Decoder(Line)
 
 
-def look(proc: Proc, ask: Ask) -> Iterator[Line]:
+def look(proc: Proc, ask: Ask, memory: Memory) -> Iterator[Line]:
     """Everything that ``ask`` asks for, worker by worker."""
     sockets: dict[str, dict[int, tuple[str, str]]] = {}
+    procs: list[ProcLook] = []
     for srun in ask.sruns:
-        yield from _look_at_srun(proc, ask, srun)
+        yield from _look_at_srun(proc, memory, srun)
     for task in ask.tasks:
         yield Began(task.step, task.rank)
-        yield _look_at_task(proc, ask, task, sockets)
+        seen = _look_at_task(proc, ask, memory, task, sockets)
+        procs += seen.procs
+        yield seen
+    memory.keep(procs, ask.now)
 
 
-def _look_at_task(proc: Proc, ask: Ask, task: TaskAsk,
+def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
                   sockets: dict[str, dict[int, tuple[str, str]]]) -> TaskLook:
     seen = TaskLook(task.step, task.rank)
     tree = proc.tree(task.pid, task.known)
@@ -140,17 +164,16 @@ def _look_at_task(proc: Proc, ask: Ask, task: TaskAsk,
         if stat.state in "ZX":
             facts = Facts(stat.comm, 0, "", "", None)
         else:
-            facts = ask.facts.get((stat.pid, stat.start, stat.comm)) or _facts(proc, stat.pid)
+            facts = memory.facts.get((stat.pid, stat.start, stat.comm)) or _facts(proc, stat.pid)
         age = ask.now - stat.start / hertz
         p = ProcLook(stat.pid, stat.start, stat.ppid, stat.comm, stat.state, stat.ticks, age,
                      facts.exe, facts.cmd, facts.made, facts.rank, facts.visible)
         try:
             p.write_bytes = proc.io(p.pid).get("write_bytes")
-            held[p.pid] = _look_at_fds(proc, ask, p, seen)
+            held[p.pid] = _look_at_fds(proc, ask, memory, p, seen)
         except PermissionError:
             seen.faults.append(("process", f"may not read /proc/{p.pid}: the monitor must run as root"))
         seen.procs.append(p)
-        seen.facts.append(facts)
     for p in worker_processes(seen.procs, ask.launchers):
         p.worker = True
     seen.frozen = is_frozen(proc, task.pid)
@@ -172,11 +195,12 @@ def _facts(proc: Proc, pid: int) -> Facts:
     if not made and (b"--multiprocessing-fork" in arguments or b"multiprocessing.spawn" in arguments):
         made = "spawn"
     rank = next((f"{name}={environ[name]}" for name in RANK_VARIABLES if name in environ), "")
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
     return Facts(exe.rpartition("/")[2], zlib.crc32(arguments), made, rank[:64],
-                 environ.get("CUDA_VISIBLE_DEVICES"))
+                 visible if visible is None else visible[:MAX_VISIBLE])
 
 
-def _look_at_fds(proc: Proc, ask: Ask, p: ProcLook, seen: TaskLook) -> list[int]:
+def _look_at_fds(proc: Proc, ask: Ask, memory: Memory, p: ProcLook, seen: TaskLook) -> list[int]:
     """Note the process's outputs and whether it holds a GPU; its socket inodes."""
     if p.state in "ZX":
         return []
@@ -190,7 +214,7 @@ def _look_at_fds(proc: Proc, ask: Ask, p: ProcLook, seen: TaskLook) -> list[int]
         elif target.startswith("/dev/nvidia") and target[11:].isdigit():
             p.gpu = True
         if fd in (1, 2) and target and p.comm != "srun":
-            kind, file = output_kind(proc, ask.kinds, p.pid, fd, target)
+            kind, file = output_kind(proc, memory.kinds, p.pid, fd, target)
             if file and file not in seen.files:
                 seen.files.append(file)
             elif kind != "file" and kind not in seen.others:
@@ -221,7 +245,7 @@ def output_kind(proc: Proc, kinds: dict[str, str], pid: int, fd: int,
     return "file", File(target, info.ino, info.pos) if info.writes else None
 
 
-def _look_at_srun(proc: Proc, ask: Ask, srun: SrunAsk) -> Iterator[SrunLook]:
+def _look_at_srun(proc: Proc, memory: Memory, srun: SrunAsk) -> Iterator[SrunLook]:
     stat = proc.stat(srun.pid)
     if stat is None or stat.start != srun.start:
         return
@@ -231,7 +255,7 @@ def _look_at_srun(proc: Proc, ask: Ask, srun: SrunAsk) -> Iterator[SrunLook]:
         for fd in proc.fds(srun.pid):
             target = proc.link(srun.pid, "fd", fd)
             if target.startswith("/"):
-                _, file = output_kind(proc, ask.kinds, srun.pid, fd, target)
+                _, file = output_kind(proc, memory.kinds, srun.pid, fd, target)
                 if file and file not in seen.files:
                     seen.files.append(file)
         yield seen

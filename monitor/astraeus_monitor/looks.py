@@ -12,14 +12,16 @@ import msgspec
 from . import survey
 from .clock import Clock
 from .job import YOUNG_S, JobWatch
-from .log import say_once
+from .log import fenced, say_once
 from .look import DECODER, Ask, Began, SrunLook, TaskLook, look
-from .probes import Probes, Servant
+from .looker import Looker
+from .probes import BUSY, Probes
 from .procfs import Proc
+from .servant import Servant
 from .sources import gpu
 
 AT_ONCE = 4
-"""Looks that run at a time."""
+"""Looks in children of their own that run at a time."""
 SURVEY_EVERY_S, SURVEY_FIRST_S = 60.0, 20.0
 """Between two surveys of all processes; in a job's first minute."""
 
@@ -33,6 +35,8 @@ class Looks:
         self.probes = Probes(selector, clock)
         self.driver = Servant("driver", serve_gpus, selector, clock)
         self.jobs: dict[int, JobWatch] = {}
+        self.looker = Looker(proc, selector, clock, self.probes,
+                             lambda: {number: job.memory for number, job in self.jobs.items()})
         self.waiting: deque[JobWatch] = deque()
         self.next_all = 0.0
         self.next_survey = 0.0
@@ -53,16 +57,19 @@ class Looks:
             self.next_survey = now + (SURVEY_FIRST_S if fresh else SURVEY_EVERY_S)
             self._survey()
         self._next()
+        if not any(job.running() for job in self.jobs.values()):
+            self.looker.stop()
 
     def sweep(self) -> None:
         """End what is late."""
         self.probes.sweep()
+        self.looker.sweep()
         self.driver.sweep()
         self._next()
 
     def next_deadline(self) -> float | None:
         """When ``sweep`` has something to do."""
-        times = [t for t in (self.probes.next_deadline(), self.driver.until) if t is not None]
+        times = [t for t in (self.probes.next_deadline(), self.looker.until, self.driver.until) if t is not None]
         return min(times, default=None)
 
     def left(self, job: JobWatch) -> None:
@@ -71,11 +78,14 @@ class Looks:
             self.waiting.remove(job)
         if job.gpu_indices:
             self.driver.stop()
+        if not any(other.running() for other in self.jobs.values()):
+            self.looker.stop()
 
     def stop(self) -> None:
         """End everything."""
         self.waiting.clear()
         self.probes.stop()
+        self.looker.stop()
         self.driver.stop()
 
     def look_at_gpus(self) -> None:
@@ -103,14 +113,24 @@ class Looks:
 
     def _next(self) -> None:
         running = sum(kind.startswith("look ") for kind in self.probes.running)
-        while self.waiting and running < AT_ONCE:
-            job = self.waiting.popleft()
+        for job in list(self.waiting):
+            # Who hung before gets a child of his own, so that nobody waits for him.
+            alone = job.hung or any(worker.suspect for _, worker in job.running())
+            kind = f"look {job.job}"
+            if self.looker.kind == kind:
+                self.waiting.remove(job)  # a look under way is as good: what changed since is for the next tick
+                continue
+            if running >= AT_ONCE if alone else self.looker.busy:
+                continue
+            self.waiting.remove(job)
             ask = job.ask(self.clock.boot())
-            why = self.probes.start(f"look {job.job}", partial(look, self.proc, ask),
-                                    partial(self._seen, job, ask))
+            done = partial(self._seen, job, ask)
+            why = (self.probes.start(kind, partial(look, self.proc, ask, job.memory), done) if alone
+                   else self.looker.start(kind, ask, done))
             if not why:
-                running += 1
-            elif why != "the look before has not ended":
+                running += alone
+            elif why != BUSY:
+                job.miss_shared(why)
                 for task in ask.tasks:
                     job.miss(task.step, task.rank, why)
 
@@ -118,7 +138,10 @@ class Looks:
         if self.jobs.get(job.job) is not job:
             return
         tasks, sruns, began = sort_lines(lines)
-        job.see(tasks, sruns, self.clock.boot())
+        hung = "" if began or not ask.tasks else why or "the look ended early"
+        see = partial(job.see, tasks, sruns, self.clock.boot(), hung=hung)
+        if not fenced(f"job {job.job}: what a look saw", lambda: see() is None, otherwise=False):
+            tasks, why = [], "what the look saw can't be used"
         have = {(seen.step, seen.rank) for seen in tasks}
         culprit = began[-1] if began and (began[-1].step, began[-1].rank) not in have else None
         for task in ask.tasks:

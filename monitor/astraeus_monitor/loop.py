@@ -6,6 +6,7 @@ import secrets
 import selectors
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from astraeus_protocol import report, signing
@@ -13,14 +14,14 @@ from astraeus_protocol import report, signing
 from . import build, clocks
 from .clock import Clock, boot_id
 from .config import Config
-from .exits import Exits
 from .job import JobWatch
 from .lock import Lock
-from .log import say, say_once
+from .log import fenced, say, say_once
 from .looks import Looks
 from .obey import obey
 from .procfs import Proc
 from .registry import JobEntry, Registry
+from .sampler import Sampler
 from .sender import Made, Sender
 from .wake import Wake
 from .watch import StepWatch
@@ -48,7 +49,7 @@ class Monitor:
         self.selector = selectors.DefaultSelector()
         self.registry = Registry(self.state_dir)
         self.looks = Looks(self.selector, self.clock, self.proc, self._judge)
-        self.exits = Exits(self.selector, self._wake) if self.proc.root == "/proc" else None
+        self.sampler = Sampler(self.proc, self.selector, self._wake)
         self.sender = self._make_sender()
         self.boot = boot_id()
         self.session, self.seq = secrets.token_hex(8), 0
@@ -124,16 +125,11 @@ class Monitor:
             step = self.config.pulse_s
             self.next_tick = self.next_tick + step if self.next_tick + step > now else now + step
         self._scan(now, force=force)
+        for job in self.sampler.sample(self.jobs.values(), now, pulse=regular):
+            self._feed(job, now)  # the plugin's line may have come meanwhile
+            self.recheck_at = now + RECHECK_S
         for job in self.jobs.values():
-            if job.dropped:
-                continue
-            if job.sample(self.proc, now, self.exits, pulse=regular):
-                self._feed(job, now)  # the plugin's line may have come meanwhile
-                self.recheck_at = now + RECHECK_S
             job.tidy(now)
-        if self.exits:
-            self.exits.keep({p.id for job in self.jobs.values() for _, w in job.running()
-                             for p in w.roster.processes})
         if self.watching:
             self.looks.due(now, self.config.interval_s, self.node)
         else:
@@ -186,7 +182,7 @@ class Monitor:
         if entry is None or job.dropped:
             return
         for step, lines in entry.news(force=force):
-            job.feed(step, lines, now)
+            fenced(f"job {job.job}: step {step}'s file", partial(job.feed, step, lines, now), None)
         if entry.too_much and not job.too_much:
             job.too_much = True
             say(f"job {job.job}: its step files are over their limit; what came later is not watched")

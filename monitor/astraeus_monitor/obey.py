@@ -8,7 +8,7 @@ from astraeus_protocol import report
 
 from . import stopfile
 from .job import JobWatch
-from .log import say
+from .log import say, say_once
 from .watch import integer
 
 
@@ -54,7 +54,8 @@ def _stop(job: JobWatch, lines: dict[str, str]) -> bool:
 def _written(job: JobWatch, what: str, write: Callable[..., None], *arguments: object) -> bool:
     try:
         write(*arguments)
-    except OSError as fault:
-        say(f"job {job.job}: can't write its {what}: {fault.strerror}")
+    except (OSError, OverflowError) as fault:
+        why = fault.strerror if isinstance(fault, OSError) else f"{fault}"
+        say_once(f"{what} {job.job}", f"job {job.job}: can't write its {what}: {why}")
         return False
     return True

@@ -6,6 +6,7 @@ Every method returns None (or nothing) for a process that is gone; other faults 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -89,14 +90,7 @@ class Proc:
             data = self.text(pid, "stat", limit=4096)
         except GONE:
             return None
-        head, _, tail = data.rpartition(b")")
-        fields = tail.split()
-        if len(fields) < 20:
-            return None
-        return Stat(
-            pid=pid, comm=head.partition(b"(")[2].decode(errors="replace"), state=fields[0].decode(),
-            ppid=int(fields[1]), start=int(fields[19]), ticks=int(fields[11]) + int(fields[12]),
-            exit_code=int(fields[49]) if len(fields) > 49 else 0)
+        return parse_stat(pid, data)
 
     def status(self, pid: int) -> Status | None:
         """The process's switches and tracer."""
@@ -104,8 +98,13 @@ class Proc:
             data = self.text(pid, "status", limit=8192)
         except GONE:
             return None
-        switches = _number(data, b"\nvoluntary_ctxt_switches:")
-        return None if switches is None else Status(switches, _number(data, b"\nTracerPid:") or 0)
+        return parse_status(data)
+
+    def uid(self, pid: int) -> int | None:
+        """Effective uid. The owner of the folder does not tell it: a process can give that away to root."""
+        data = self._maybe(pid, "status", 8192)
+        at = data.find(b"\nUid:")
+        return int(data[at + 5:].split(None, 2)[1]) if at >= 0 else None
 
     def pids(self) -> Iterator[int]:
         """Every process."""
@@ -178,7 +177,8 @@ class Proc:
     def link(self, *names: object) -> str:
         """Target of a link below the root; empty when gone."""
         try:
-            return os.readlink("/".join((self.root, *map(str, names))))
+            path = "/".join((self.root, *map(str, names)))
+            return os.readlink(path.encode()).decode(errors="replace")  # a name can be any bytes
         except GONE:
             return ""
 
@@ -208,6 +208,30 @@ class Proc:
             return self.text(pid, name, limit=limit)
         except GONE:
             return b""
+
+
+def may_open() -> int:
+    """How many descriptors this process may hold."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
+def parse_stat(pid: int, data: bytes) -> Stat | None:
+    """A stat line; None for one that is not whole."""
+    head, _, tail = data.rpartition(b")")
+    fields = tail.split()
+    if len(fields) < 20:
+        return None
+    return Stat(
+        pid=pid, comm=head.partition(b"(")[2].decode(errors="replace"), state=fields[0].decode(),
+        ppid=int(fields[1]), start=int(fields[19]), ticks=int(fields[11]) + int(fields[12]),
+        exit_code=int(fields[49]) if len(fields) > 49 else 0)
+
+
+def parse_status(data: bytes) -> Status | None:
+    """A status file."""
+    switches = _number(data, b"\nvoluntary_ctxt_switches:")
+    return None if switches is None else Status(switches, _number(data, b"\nTracerPid:") or 0)
 
 
 def _number(data: bytes, key: bytes, base: int = 10) -> int | None:

@@ -38,6 +38,8 @@ class Pulse:
         """The last window can't be judged."""
         self._at: float | None = None
         self._count = 0
+        self._base: float | None = None
+        """The median of ``windows``, until another comes."""
 
     def sample(self, at: float, switches: int, *, touched: bool = False) -> None:
         """A count at a time (CLOCK_BOOTTIME). ``touched``: the process was stopped at it or since."""
@@ -62,6 +64,7 @@ class Pulse:
         self.quiet, self.quiet_since = 0, None
         if self.known or self.rate >= KNOWN_RATE:
             self.windows.append(self.rate)
+            self._base = None
             self.lively = min(KNOWN_WINDOWS, self.lively + (self.rate >= KNOWN_RATE))
 
     @property
@@ -71,7 +74,11 @@ class Pulse:
 
     def base(self) -> float | None:
         """Its usual rate per second; None while unknown."""
-        return median(self.windows) if self.known else None
+        if not self.known:
+            return None
+        if self._base is None:
+            self._base = median(self.windows)
+        return self._base
 
     def gone_s(self, now: float) -> float | None:
         """0: it has its pulse; more: for so long it has not; None: unknown."""
@@ -92,6 +99,7 @@ class Pulse:
         self.lively, base = int(saved["lively"]), saved["base"]
         if base is not None:
             self.windows.extend([float(base)] * min(BASE_WINDOWS, int(saved["n"])))
+            self._base = None
         self.quiet, self.quiet_since, self.blind = int(saved["quiet"]), saved["since"], bool(saved["blind"])
         if saved["at"] is not None:
             self._at, self._count = float(saved["at"]), int(saved["count"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from astraeus_protocol.jobfile import JOB_LIMIT, parse_job, parse_step_lines
 
 from .log import say_once
 
+_NUMBER = re.compile(r"[0-9]{1,10}")
 Lines = list[tuple[str, dict[str, str]]]
 
 
@@ -50,13 +53,16 @@ class JobEntry:
         """
         steps = f"{self.path}/steps"
         try:
-            changed = os.stat(steps).st_mtime_ns
+            folder = os.lstat(steps)
+            if not stat.S_ISDIR(folder.st_mode):
+                return
+            changed = folder.st_mtime_ns
             names = os.listdir(steps) if force or changed != self.seen_at else []
             self.seen_at = changed
         except OSError:
             return
         for name in names:
-            if name == "batch" or name.isdigit():
+            if name == "batch" or _NUMBER.fullmatch(name):
                 self.files.setdefault(name, StepFile(f"{steps}/{name}"))
         for name, file in self.files.items():
             if sum(f.offset for f in self.files.values()) > JOB_LIMIT:
@@ -90,9 +96,14 @@ class Registry:
         if not force and self._times() == self.seen:
             return [], []
         try:
-            names = {int(name) for name in os.listdir(self.jobs_dir) if name.isdigit()}
-        except OSError:
+            with os.scandir(self.jobs_dir) as folder:
+                names = {int(entry.name) for entry in folder
+                         if _NUMBER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)}
+        except FileNotFoundError:
             names = set()
+        except OSError as fault:
+            say_once("jobs", f"can't read {self.jobs_dir}: {fault.strerror}")
+            return [], []  # what is there is not known: nobody has left
         came: list[JobEntry] = []
         left = [self.jobs.pop(job) for job in list(self.jobs) if job not in names]
         for job in sorted(names):

@@ -183,7 +183,7 @@ class Sender:
             return
         try:
             reply = report.REPLY_DECODER.decode(body)
-        except msgspec.DecodeError as fault:
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
             self._fail(f"its reply can't be read: {fault}")
             return
         if reply.nonce != nonce:
@@ -214,7 +214,7 @@ def split(controller: str) -> tuple[str, int]:
         port = port.removeprefix(":")
     else:
         host, _, port = rest.partition(":")
-    return host, int(port) if port.isdigit() else 6831
+    return host, int(port) if _digits(port) else 6831
 
 
 def literal(host: str) -> tuple[int, str] | None:
@@ -233,15 +233,19 @@ def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
     head, _, body = data.partition(b"\r\n\r\n")
     first, *rest = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not _digits(words[1]):
         return 0, {}, b""
     pairs = (line.partition(":") for line in rest)
     headers = {name.strip().lower(): value.strip() for name, sep, value in pairs if sep}
     length = headers.get("content-length", "")
-    return int(words[1]), headers, body[:int(length)] if length.isdigit() else body
+    return int(words[1]), headers, body[:int(length)] if _digits(length) else body
 
 
 def _whole(data: bytes) -> bool:
     head, sep, body = data.partition(b"\r\n\r\n")
     length = parse(head + sep)[1].get("content-length", "") if sep else ""
-    return length.isdigit() and len(body) >= int(length)
+    return _digits(length) and len(body) >= int(length)
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10

@@ -23,7 +23,7 @@ def put(path: Path, data: bytes, mode: int, uid: int | None = None) -> None:
                 os.fchown(fd, uid, -1)
             os.fchmod(fd, mode)
         os.rename(new, path)
-    except OSError:
+    except (OSError, OverflowError):  # OverflowError: no user has such a number
         with contextlib.suppress(OSError):
             new.unlink()
         raise

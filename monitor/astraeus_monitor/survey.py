@@ -3,6 +3,7 @@ which steps run here that no plugin registered."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -22,6 +23,8 @@ class Srun(msgspec.Struct, tag="srun"):
     ppid: int
     job: int
     ports: list[int]
+    uid: int | None = None
+    """Whose it is."""
 
 
 class Stepd(msgspec.Struct, tag="stepd"):
@@ -55,7 +58,8 @@ def survey(proc: Proc) -> Iterator[Line]:
                 continue
             if stat.comm == "srun":
                 sruns.append(stat)
-            elif stat.comm.startswith("slurmstepd"):
+            elif stat.comm.startswith("slurmstepd") and proc.uid(pid) in (0, os.geteuid()):
+                # A user's process may have that name too: it would tell of tasks in anybody's job.
                 found = STEPD.match(proc.cmdline(pid))
                 if found:
                     stepds[pid] = (stat.start, int(found[1]), found[2].decode())
@@ -80,7 +84,7 @@ def _srun(proc: Proc, pid: int, start: int, ppid: int) -> Srun:
                 ports.add(int(socket.local.rpartition(":")[2], 16))
     except PermissionError:
         pass
-    return Srun(pid, start, ppid, job, sorted(ports))
+    return Srun(pid, start, ppid, job, sorted(ports), proc.uid(pid))
 
 
 def _stepd(proc: Proc, found: Stepd, kids: list[tuple[int, int]]) -> Stepd:
@@ -103,4 +107,4 @@ def _stepd(proc: Proc, found: Stepd, kids: list[tuple[int, int]]) -> Stepd:
 
 def _int(environ: dict[str, str], name: str, default: int = 0) -> int:
     value = environ.get(name, "")
-    return int(value) if value.isdigit() else default
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else default

@@ -4,20 +4,23 @@ asked for its part of the report. No I/O of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from astraeus_protocol import report
-from astraeus_protocol.jobfile import numbers
 from astraeus_protocol.settings import BY_KEY
 
 from .look import SrunLook, TaskAsk
 from .procfs import Stat
 from .sources import output as out
+from .sources.gpu import indices
 from .sources.process import pulse_gone_in_most
 from .tree import Identity
 from .worker import EXIT_LINE_S, WorkerWatch
 
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+"""Python's own test takes digits of any script, and int() then refuses some."""
 GpusOf = Callable[["StepWatch", WorkerWatch], tuple[list[report.Gpu], list[report.Unknown]]]
 
 
@@ -39,6 +42,8 @@ class StepWatch:
         self.gaps = out.Gaps()
         self.sruns: list[Identity] = []
         self.shared_seen = False
+        self.shared_missed = ""
+        """Why the last look did not tell how its shared file stands."""
         self.tied = False
         self.ended_at: float | None = None
         self.stepd_gone: float | None = None
@@ -56,11 +61,15 @@ class StepWatch:
             worker = self.workers.get(rank)
             if word == "task" and rank >= 0:
                 pid, start = integer(pairs.get("pid")), integer(pairs.get("start"))
+                if pid <= 0 or start <= 0:
+                    continue  # whose process it is can't be told: the rank stays unknown
                 if worker is None or (worker.pid, worker.start) != (pid, start):
                     self.workers[rank] = WorkerWatch(rank, integer(pairs.get("local")), pid, start, now,
                                                      self.window_s, self.began)
             elif word == "gpus" and "gpus" in pairs:
-                self.gpus[rank] = numbers(pairs["gpus"]), pairs.get("visible")  # may come before its task line
+                found = indices(pairs["gpus"])
+                if found is not None:  # it may come before its task line
+                    self.gpus[rank] = found, pairs.get("visible")
             elif word == "exit" and worker is not None and "status" in pairs:
                 worker.ended("exited", seconds(pairs.get("at"), now), integer(pairs["status"]))
             elif word == "end":
@@ -108,7 +117,7 @@ class StepWatch:
                    others: list[tuple[int, int] | None], now: float) -> None:
         """Take what its sruns hold in."""
         files = [file for seen in looks for file in seen.files]
-        self.shared_seen = bool(files)
+        self.shared_seen, self.shared_missed = bool(files), ""
         if files and self.growth.moved(files) is not None and out.by_own_doing(wrote, others):
             self.growth.grew(now)
             self.grew(now)
@@ -127,7 +136,9 @@ class StepWatch:
     def record(self, now: float, node: str, gpus_of: GpusOf) -> report.Step:
         """For the report. ``gpus_of(worker)`` gives a worker's GPU records."""
         facts, unknown, output_s = self.facts, [], None
-        if self.shared_seen:
+        if self.shared_seen and self.shared_missed:
+            unknown.append(report.Unknown("output", self.shared_missed))
+        elif self.shared_seen:
             output_s = round(now - self.growth.last, 2)
         elif self.running and self.step != "batch" and self.holds_shared(node) and not any(
                 w.has_file or w.missed for w in self.workers.values()):
@@ -173,17 +184,18 @@ def settings(facts: dict[str, str]) -> dict[str, str]:
 
 def integer(text: str | None, default: int = 0) -> int:
     """A number, or ``default`` where there is none."""
-    return int(text) if text and text.lstrip("-").isdigit() else default
+    return int(text) if text and _WHOLE.fullmatch(text) else default
 
 
 def maybe_integer(text: str | None) -> int | None:
     """A number, or None."""
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and _WHOLE.fullmatch(text) else None
 
 
 def seconds(text: str | None, default: float) -> float:
     """A time of CLOCK_BOOTTIME, never later than ``default``."""
     try:
-        return min(float(text), default) if text else default
+        at = float(text) if text else default
     except ValueError:
         return default
+    return at if 0 <= at <= default else default

@@ -67,7 +67,7 @@ class WorkerWatch:
 
     def see(self, seen: TaskLook, now: float) -> bool:
         """Take a look in; whether its list of worker processes changed."""
-        self.missed, self.faults = "", list(seen.faults)
+        self.missed, self.faults, self.suspect = "", list(seen.faults), False
         if not seen.procs:
             return False
         self.frozen, self.others = seen.frozen, seen.others

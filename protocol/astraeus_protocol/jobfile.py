@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STATE_DIR = Path("/run/astraeus")
+GPUS_MAX = 1024
 JOB_LIMIT = 4 << 20
 """Bytes that one job's directory may take; beyond it: ``unknown: too many tasks``."""
 
@@ -59,10 +60,13 @@ def parse_step_lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def numbers(text: str) -> list[int]:
-    """``0,1`` and ``0-3,6`` as Slurm lists GPUs; what is no number is left out."""
+    """``0,1`` and ``0-3,6`` as Slurm lists GPUs; what is no number, or is more than 1,024 GPUs, is left out."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first.isdigit():
-            found.extend(range(int(first), int(last if last.isdigit() else first) + 1))
-    return found
+        last = last or first
+        if not all(end.isascii() and end.isdigit() and len(end) < 8 for end in (first, last)):
+            continue
+        if 0 <= int(last) - int(first) < GPUS_MAX:
+            found.extend(range(int(first), int(last) + 1))
+    return found[:GPUS_MAX]

@@ -97,7 +97,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         """These settings where they say something, ``under`` elsewhere: a step's own go over its job's."""
         mine = {name: getattr(self, name) for name in self.__struct_fields__}
         return Settings(**{
-            name: value if value not in (None, False) else getattr(under, name)
+            # 0 says something: `in (None, False)` would take --max-restarts=0 for nothing said
+            name: getattr(under, name) if value is None or value is False else value
             for name, value in mine.items()
         })
 

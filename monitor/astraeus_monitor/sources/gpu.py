@@ -6,17 +6,29 @@ soon as no watched job here has a GPU.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import time
 from typing import Any
 
 import msgspec
 from astraeus_protocol import report
+from astraeus_protocol.jobfile import numbers
 
 BUSY_PERCENT = 5.0
 """A GPU is busy from here on."""
 FIRST_S = 1.0
 """The first question reads samples of this time; later ones all since the question before."""
+MAX_SAMPLES = 512
+"""More than a driver keeps for one GPU."""
+NOT_FOUND, UNSIGNED_INT = 6, 1
+"""NVML_ERROR_NOT_FOUND: no sample since; NVML_VALUE_TYPE_UNSIGNED_INT."""
+MAX_VISIBLE = 9
+"""Digits of a device number at most."""
+MAX_GPUS = 256
+"""Of a node."""
+_LIST = re.compile(r"[0-9]{1,3}(-[0-9]{1,3})?(,[0-9]{1,3}(-[0-9]{1,3})?)*")
 ENCODER = msgspec.json.Encoder()
 
 
@@ -77,6 +89,16 @@ class GpuClock:
         self.uuid = str(saved["uuid"])
 
 
+def indices(text: str) -> list[int] | None:
+    """Slurm's GPU indices, as in ``0,2-3``; None for anything else: a task's own environment tells them."""
+    if not text:
+        return []
+    if len(text) > 512 or not _LIST.fullmatch(text):
+        return None
+    found = sorted(set(numbers(text)))
+    return found if len(found) <= MAX_GPUS else None
+
+
 def of_worker(whole: list[int], visible: list[str], uuids: dict[str, int]) -> list[int]:
     """Indices of a worker's GPUs: what its processes see of ``whole``, its step's GPUs here.
 
@@ -95,7 +117,7 @@ def of_worker(whole: list[int], visible: list[str], uuids: dict[str, int]) -> li
 
 def _visible(text: str, whole: list[int], uuids: dict[str, int]) -> list[int] | None:
     entries = [part.strip() for part in text.split(",") if part.strip()]
-    if entries and all(entry.isdigit() for entry in entries):
+    if entries and all(e.isascii() and e.isdigit() and len(e) <= MAX_VISIBLE for e in entries):
         numbers = [int(entry) for entry in entries]
         absolute = numbers if set(numbers) <= set(whole) else None
         relative = [whole[n] for n in numbers] if max(numbers) < len(whole) else None
@@ -125,6 +147,8 @@ class _Driver:
         self.handles: list[tuple[int, str, Any]] = []
         self.seen: dict[int, int] = {}
         """Index to the time stamp of its last sample."""
+        self.buffer = (ctypes.c_ulonglong * (2 * MAX_SAMPLES))()
+        """nvmlSample_t: a time stamp and a value, 8 bytes each."""
 
     def read(self) -> Answer:
         try:
@@ -159,22 +183,36 @@ class _Driver:
             self.handles.append((index, uuid.decode() if isinstance(uuid, bytes) else uuid, handle))
 
     def _gpu(self, index: int, uuid: str, handle: Any) -> Reading:
-        nvml = self.nvml
-        highest = None
         # The first question leaves the older part of the buffer out: it may be of the job before.
         last = self.seen.setdefault(index, int((time.time() - FIRST_S) * 1e6))
+        stamps, values = self._samples(handle, last)
+        fresh = [value for stamp, value in zip(stamps, values, strict=True) if stamp > last]
+        if fresh:
+            self.seen[index] = max(stamps)
+            return Reading(index, uuid, float(max(fresh)))
+        try:  # samples are not supported, or there is none since: the plain rate tells
+            return Reading(index, uuid, float(self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+        except self.nvml.NVMLError as fault:
+            return Reading(index, uuid, None, str(fault))
+
+    def _samples(self, handle: Any, last: int) -> tuple[list[int], list[int]]:
+        """Time stamps and percents of the samples since ``last``; none where the driver gives none."""
+        nvml = self.nvml
+        call = getattr(getattr(nvml, "nvmlLib", None), "nvmlDeviceGetSamples", None)
+        if call is not None:
+            # Into one buffer of ours by one call: nvidia-ml-py makes two calls and an object of every sample,
+            # which was most of what the child used.
+            kind, count = ctypes.c_int(), ctypes.c_uint(MAX_SAMPLES)
+            code = call(
+                handle, ctypes.c_int(nvml.NVML_GPU_UTILIZATION_SAMPLES), ctypes.c_ulonglong(last),
+                ctypes.byref(kind), ctypes.byref(count), self.buffer)
+            if code == NOT_FOUND:
+                return [], []
+            if code == 0 and kind.value == UNSIGNED_INT:
+                words = self.buffer[:2 * min(count.value, MAX_SAMPLES)]
+                return words[::2], [word & 0xFFFFFFFF for word in words[1::2]]
         try:
             _, samples = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, last)
-            fresh = [s for s in samples if s.timeStamp > last]
-            if fresh:
-                self.seen[index] = max(s.timeStamp for s in fresh)
-                highest = float(max(s.sampleValue.uiVal for s in fresh))
         except nvml.NVMLError:
-            pass  # not supported, or no sample since: the plain rate tells
-        try:
-            rate = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-            highest = rate if highest is None else max(highest, rate)
-        except nvml.NVMLError as fault:
-            if highest is None:
-                return Reading(index, uuid, None, str(fault))
-        return Reading(index, uuid, highest)
+            return [], []
+        return [s.timeStamp for s in samples], [s.sampleValue.uiVal for s in samples]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..look import File, SrunLook
 
-MAX_FILES = 64
+MAX_FILES, MAX_SRUNS = 64, 64
 GAPS = 20
 SAME_LOOK_S = 1
 QUIET_S = 30
@@ -116,7 +116,8 @@ class Sruns:
             was, calls = old or (seen.wchar, seen.syscw)
             found[seen.step] = (have[0] + max(0, seen.wchar - (was or 0)),
                                 have[1] + max(0, (seen.syscw or 0) - (calls or 0)))
-        self.counts = counts
+        # One that this look did not come to is no new one at the next.
+        self.counts = {**self.counts, **counts} if len(self.counts) < MAX_SRUNS else counts
         return found
 
     def save(self) -> list[list[int | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import time
@@ -123,3 +124,37 @@ def test_no_driver_is_a_fault(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(nvml, "nvmlInit", fail)
     assert gpu._Driver().read() == gpu.Answer([], "NVML: NVML Shared Library Not Found")
+
+
+class FakeLibrary:
+    """The driver's library below nvidia-ml-py: fills the caller's buffer."""
+
+    def __init__(self, nvml: FakeNvml) -> None:
+        self.nvml, self.code, self.kind = nvml, 0, 1
+
+    def nvmlDeviceGetSamples(self, handle: int, kind: object, last: ctypes.c_ulonglong, value_kind: object,
+                             count: object, buffer: ctypes.Array[ctypes.c_ulonglong]) -> int:
+        found = [s for s in self.nvml.samples[handle] if s[0] > last.value]
+        if not found:
+            return 6
+        ctypes.cast(value_kind, ctypes.POINTER(ctypes.c_int))[0] = self.kind  # type: ignore[arg-type]
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_uint))[0] = len(found)  # type: ignore[arg-type]
+        for place, (stamp, value) in enumerate(found):
+            buffer[2 * place] = stamp
+            buffer[2 * place + 1] = value | 7 << 32  # the value's other half means nothing
+        return self.code
+
+
+def test_samples_by_one_call_into_our_own_buffer(nvml: FakeNvml) -> None:
+    library = nvml.nvmlLib = FakeLibrary(nvml)  # type: ignore[attr-defined]
+    driver = gpu._Driver()
+    assert driver.read().gpus == [gpu.Reading(1, "GPU-0", 90), gpu.Reading(0, "GPU-1", 7)]
+    nvml.samples[0].append((nvml.now + 40, 1))
+    assert driver.read().gpus[0] == gpu.Reading(1, "GPU-0", 1)
+    nvml.samples[0].append((nvml.now + 50, 33))
+    library.kind = 0  # a double: the wrapper reads it
+    assert driver.read().gpus[0] == gpu.Reading(1, "GPU-0", 33)
+    nvml.samples[0].append((nvml.now + 60, 44))
+    library.code = 3  # not supported: the wrapper is asked
+    assert driver.read().gpus[0] == gpu.Reading(1, "GPU-0", 44)
+    assert driver.read().gpus[0] == gpu.Reading(1, "GPU-0", 0)  # no sample since: the rate

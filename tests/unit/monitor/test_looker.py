@@ -15,6 +15,7 @@ from astraeus_monitor.looker import Area, Looker
 from astraeus_monitor.looks import sort_lines
 from astraeus_monitor.probes import BUSY, Probes
 from astraeus_monitor.procfs import Proc
+from astraeus_protocol import report
 
 from .conftest import FakeProc
 from .test_probes import Rig
@@ -170,3 +171,43 @@ def test_an_srun_that_is_gone_says_nothing(lab: Lab) -> None:
     assert lab.answer() == ([], [], "")
     assert isinstance(lab.rig.selector, selectors.BaseSelector)
     assert isinstance(lab.rig.clock, Clock)
+
+
+def test_a_job_whose_srun_hangs_is_unknown_and_then_looked_at_alone(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import astraeus_monitor.looker
+    from astraeus_monitor.job import JobWatch
+    from astraeus_monitor.looks import Looks
+
+    from .test_job import FACTS, STEP
+
+    class HangingSrun(FakeProc):
+        def io(self, pid: int) -> dict[str, int]:
+            if pid == 50:
+                signal.pause()
+            return super().io(pid)
+
+    monkeypatch.setattr(astraeus_monitor.looker.Looker.start, "__defaults__", (0.3,))
+    rig, proc = Rig(), HangingSrun(tmp_path / "proc")
+    seen: list[int] = []
+    looks = Looks(rig.selector, rig.clock, proc, lambda: seen.append(1))
+    now = rig.clock.boot()
+    for number in (7, 8):
+        job = looks.jobs[number] = JobWatch(number, {**FACTS, "gpus": ""}, tmp_path, now, 5)
+        job.feed("0", [("step", STEP), ("task", {"rank": "2", "pid": "102", "start": "102"})], now)
+    proc.add(102, 5)
+    proc.add(50, comm="srun")
+    step = looks.jobs[7].steps["0"]
+    step.sruns, step.shared_seen = [(50, 50)], True
+    rig.sweeps.append(looks.sweep)
+    looks.due(now, 15, "c9")
+    rig.until(lambda: len(seen) == 2)
+    told = looks.jobs[7].record(rig.clock.boot(), "c9").steps[0]
+    assert told.output_s is None
+    assert told.unknown == [report.Unknown("output", "no answer before the deadline")]
+    assert [p.pid for p in looks.jobs[8].record(now, "c9").steps[0].workers[0].processes] == [102]
+    looks.due(now + 15, 15, "c9")
+    assert list(looks.probes.running) == ["look 7"]  # a child of its own: nobody waits for it
+    rig.until(lambda: len(seen) == 3)
+    looks.stop()
+    rig.selector.close()
