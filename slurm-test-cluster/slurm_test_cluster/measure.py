@@ -38,7 +38,7 @@ def settled(cluster: Cluster, job: int, ranks: int) -> None:
 def one_hang(cluster: Cluster) -> tuple[float, float]:
     """Seconds from SIGSTOP of one rank of a gang of 8 on 4 nodes to suspect and to stalled (patience 30 s)."""
     job = cluster.submit("alice", f"#!/bin/bash\nsrun {RING}\n", "-N4", "-n8", "--ntasks-per-node=2",
-                         "--stall-after=30s", "-o", "/dev/null")
+                         "--stall-after=30s", "-o", "/home/alice/measure-%j.txt")
     cluster.wait_state(job, "RUNNING", timeout=90)
     settled(cluster, job, 8)
     cluster.signal_rank(job, 0, 5, "STOP")
@@ -82,7 +82,7 @@ print(json.dumps({"pid": pid, "pss_kib": pss, "cpu_s": ticks / os.sysconf("SC_CL
 def monitor(cluster: Cluster, seconds: float) -> dict[str, Any]:
     """CPU and PSS of the monitor of c1, children included, while it watches 8 ranks with 2 GPUs."""
     job = cluster.submit("alice", f"#!/bin/bash\nsrun {RING}\n", "-w", "c1", "-N1", "-n8", "--gres=gpu:2",
-                         "--stall-after=30m", "-o", "/dev/null")
+                         "--stall-after=30m", "-o", "/home/alice/measure-%j.txt")
     cluster.wait_state(job, "RUNNING", timeout=90)
     settled(cluster, job, 8)
 
@@ -108,34 +108,43 @@ TIME = ("import subprocess,time,sys\n"
         " print(time.monotonic()-t)\n")
 
 
-def start(cluster: Cluster, launches: int) -> dict[str, Any]:
-    """Milliseconds of `srun --gres=gpu:1 true` with the plugin and the Prolog pieces, and without; turn about."""
-    def switch(on: bool) -> None:
-        conf = "include /etc/slurm/plugstack.conf.d/*.conf\n" if on else "# none\n"
-        for host in cluster.hosts:
-            cluster.copy_in(host, "/etc/slurm/plugstack.conf", conf)
-            for piece in ("prolog.d/10-astraeus.sh", "epilog.d/00-astraeus.sh"):
-                ours, away = f"/etc/slurm/{piece}", f"{BARE}/{piece}"
-                source, target = (away, ours) if on else (ours, away)
-                move = f"mkdir -p {BARE}/prolog.d {BARE}/epilog.d; [ ! -e {source} ] || mv {source} {target}"
-                cluster.run(host, move)
-        cluster.run("ctl", ["scontrol", "reconfigure"], check=True)
-        wait_for(lambda: set(cluster.node_states().values()) <= {"idle"}, 30, 0.5, "nodes idle after the switch")
+PIECES = ("/etc/slurm/prolog.d/10-astraeus.sh", "/etc/slurm/epilog.d/00-astraeus.sh")
+ARMS = ("with", "empty", "without")
 
+
+def _arm(cluster: Cluster, arm: str) -> None:
+    """``with``: as installed. ``empty``: no plugin, and scripts that do nothing in the places of our pieces, for
+    Slurm's own cost of one more script. ``without``: neither plugin nor pieces."""
+    conf = "include /etc/slurm/plugstack.conf.d/*.conf\n" if arm == "with" else "# none\n"
+    for host in cluster.hosts:
+        cluster.copy_in(host, "/etc/slurm/plugstack.conf", conf)
+        for piece in PIECES:
+            kept = f"{BARE}/{piece.rsplit('/', 1)[1]}"
+            put = {"with": f"cp -p {kept} {piece}", "without": f"rm -f {piece}",
+                   "empty": f"printf '#!/bin/sh\\nexit 0\\n' > {piece}; chmod 755 {piece}"}[arm]
+            cluster.run(host, f"mkdir -p {BARE}; [ -e {kept} ] || cp -p {piece} {kept}; {put}", check=True)
+    cluster.run("ctl", ["scontrol", "reconfigure"], check=True)
+    wait_for(lambda: set(cluster.node_states().values()) <= {"idle"}, 30, 0.5, "nodes idle after the switch")
+
+
+def start(cluster: Cluster, launches: int) -> dict[str, Any]:
+    """Milliseconds of `srun --gres=gpu:1 true` on c1, turn about in the three arms."""
     def launch(n: int) -> list[float]:
         command = ["python3", "-c", TIME, str(n), "srun", "-Q", "-w", "c1", "-n1", "--gres=gpu:1", "true"]
         out = cluster.run("ctl", command, user="alice", timeout=120, check=True).out
         return [1000 * float(line) for line in out.split()]
-    found: dict[bool, list[float]] = {True: [], False: []}
+    found: dict[str, list[float]] = {arm: [] for arm in ARMS}
     try:
-        for on in (True, False) * 4:
-            switch(on)
-            launch(1)
-            found[on] += launch(max(1, launches // 4))
+        for arm in ARMS * 4:
+            _arm(cluster, arm)
+            launch(2)
+            found[arm] += launch(max(1, launches // 4))
     finally:
-        switch(True)
-    with_us, without = spread(found[True]), spread(found[False])
-    return {"with_ms": with_us, "without_ms": without, "added_ms": round(with_us["median"] - without["median"], 2)}
+        _arm(cluster, "with")
+    median = {arm: statistics.median(values) for arm, values in found.items()}
+    return {**{f"{arm}_ms": spread(values) for arm, values in found.items()},
+            "added_to_empty_ms": round(median["with"] - median["empty"], 2),
+            "added_to_without_ms": round(median["with"] - median["without"], 2)}
 
 
 def main() -> int:

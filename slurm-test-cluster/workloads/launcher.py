@@ -62,7 +62,8 @@ def main() -> int:
             if worker.poll() is None:
                 worker.send_signal(number)
 
-    signal.signal(signal.SIGTERM, pass_on)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, pass_on)
     codes = [worker.wait() for worker in workers]
     print(f"launcher: workers left with {codes}", flush=True)
     return max((abs(code) for code in codes), default=0)

@@ -43,11 +43,16 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--save-on-term", type=float, metavar="SECONDS", help="on TERM save for so long, then exit 0"
     )
+    parser.add_argument(
+        "--save-on", nargs=2, metavar=("SIGNAME", "SECONDS"), help="the same on USR1 or another signal"
+    )
     parser.add_argument("--short-if-restarted", type=int, metavar="N", help="only N steps in a restarted job")
     parser.add_argument(
         "--until-restart", action="store_true", help="no end at first, 20 steps in a restarted job"
     )
     chosen = parser.parse_args()
+    if chosen.save_on_term is not None:
+        chosen.save_on = ["TERM", chosen.save_on_term]
     if chosen.until_restart:
         chosen.steps, chosen.short_if_restarted = 0, chosen.short_if_restarted or 20
     if restarts() and chosen.short_if_restarted:
@@ -149,16 +154,16 @@ class Ring:
         while True:
             pass
 
-    def terminated(self, _signal: int, _frame: FrameType | None) -> None:
+    def terminated(self, number: int, _frame: FrameType | None) -> None:
         """Save what there is and leave; the stop file, if Astraeus wrote one, says why."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a launcher may pass on what came here already
+        signal.signal(number, signal.SIG_IGN)  # a launcher may pass on what came here already
         gang = self.gang
-        gang.say("got TERM")
+        gang.say(f"got {signal.Signals(number).name.removeprefix('SIG')}")
         stop_file = Path(os.environ.get("ASTRAEUS_STOP_FILE") or "/nonexistent")
         if stop_file.is_file():
             for line in stop_file.read_text().splitlines():
                 gang.say(f"stop file: {line}")
-        time.sleep(self.chosen.save_on_term)
+        time.sleep(float(self.chosen.save_on[1]))
         name = f"checkpoint.{os.environ.get('SLURM_JOB_ID', 'alone')}.rank-{gang.rank}"
         (Path.home() / name).write_text(f"{self.step}\n")
         gang.say(f"saved step {self.step}")
@@ -169,8 +174,8 @@ def main() -> None:
     chosen = options()
     gang = Gang()
     ring = Ring(gang, chosen)
-    if chosen.save_on_term is not None:
-        signal.signal(signal.SIGTERM, ring.terminated)
+    if chosen.save_on is not None:
+        signal.signal(signal.Signals[f"SIG{chosen.save_on[0]}"], ring.terminated)
     if chosen.print_env:
         for name in sorted(name for name in os.environ if name.startswith("ASTRAEUS_")):
             gang.say(f"env {name}={os.environ[name]}")
