@@ -111,6 +111,7 @@ uninstall:
 
 docs: venv
 	$(PY) -m astraeus_controller.config_docs
+	$(VENV)/bin/astraeus-monitor config > docs/monitor.toml
 
 clean:
 	$(MAKE) -C spank clean

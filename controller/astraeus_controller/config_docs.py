@@ -35,7 +35,7 @@ def markdown() -> str:
     for name, struct, words in SECTIONS:
         parts.append(f"## {f'`[{name}]`' if name else 'Top'}\n\n{words}\n\n{_table(struct)}")
     parts.append("## `[monitor]`\n\nThe monitors' own keys; the controller passes them by, so that one file may serve "
-                 "both.\n")
+                 "both: [monitor.toml](monitor.toml) has each with its default.\n")
     return "\n".join(parts)
 
 
