@@ -66,7 +66,7 @@ class Controller(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class Slurm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[slurm]``"""
 
-    bin: Annotated[str, _doc("directory of squeue, scontrol, sacct, sacctmgr; empty: PATH")] = ""
+    bin: Annotated[str, _doc("directory of squeue, scontrol, scancel, sacct, sacctmgr; empty: PATH")] = ""
     poll_s: Annotated[float, _doc("seconds between two reads of all jobs", ge=5, le=600)] = 60
     timeout_s: Annotated[float, _doc("deadline of one Slurm command", ge=1, le=120)] = 15
     write_interval_s: Annotated[float, _doc("least time between two writes into Slurm", ge=0)] = 1

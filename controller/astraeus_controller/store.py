@@ -26,7 +26,12 @@ class StoreFault(Exception):
 
 
 class Intent(msgspec.Struct, kw_only=True):
-    """A restart that was begun. ``stage``: decided, annotated, stopping, requeuing, requeued, scheduled, done."""
+    """A restart that was begun.
+
+    ``stage``: decided, annotated, stopping, [freezing, signalling, waiting,] requeuing, [reviving,] requeued,
+    scheduled, done. Those in the first brackets only where the stop is a signal of our own (``way``); the other
+    only where the job ended before the requeue reached it.
+    """
 
     finding_key: str
     job: int
@@ -50,6 +55,20 @@ class Intent(msgspec.Struct, kw_only=True):
     """The Comment is another tool's or could not be written: the first reply carries the cause."""
     commands: int = 0
     """How often ``requeue`` was sent: more than once only when Slurm's state showed that it did not happen."""
+    partition: str = ""
+    signal: str = "TERM"
+    grace_s: float = 0
+    way: str = ""
+    """Who sends the signal: "" Slurm itself, with the requeue (TERM, KillWait); ``steps`` or ``full`` we do, to the
+    job's steps or to the batch step as well, and its batch script is frozen meanwhile."""
+    frozen: bool = False
+    """The batch script was, or was about to be, frozen: the job's state STOPPED is ours."""
+    signals: int = 0
+    """How often our own signal was sent, or was about to be."""
+    hit_at: float | None = None
+    """Unix time right after the look that saw the job alive, right before a signal or requeue that Slurm took."""
+    revived: bool = False
+    """The one plain requeue of a job that had ended on our signal was sent, or was about to be."""
     id: int = 0
     stage: str = "decided"
     begun_at: float = 0

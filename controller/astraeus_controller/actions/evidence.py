@@ -12,6 +12,7 @@ from ..slurm.types import JobFacts
 from ..store import Intent, Store
 from . import piece
 from .may_restart import PROGRESSED_S, Facts
+from .way import Stop, choose
 
 BREAKER_WINDOW_S = 600.0
 HOUR_S = 3600.0
@@ -80,6 +81,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
     own = next((step for step in steps if step.step == finding.step), None)
     if own is not None:
         policy = own.policy
+    stop = choose(picture, finding.step, policy, kill_wait_s)
     workers = [worker for step in steps for worker in step.workers]
     known = sum(worker.state != "stale" for worker in workers)
     ranks = sum(step.tasks for step in steps)
@@ -98,7 +100,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         batch=slurm is None or slurm.batch, requeue=slurm is None or slurm.requeue,
         held=slurm is not None and slurm.held,
         run_time_s=slurm.run_time_s if slurm else None, time_limit_s=slurm.time_limit_s if slurm else None,
-        kill_wait_s=kill_wait_s, stop_signal=policy.stop_signal, stop_grace_s=policy.stop_grace,
+        kill_wait_s=kill_wait_s, grace_s=stop.grace_s if stop.way else 0.0,
         spent=spent(history, progressed), budget=policy.max_restarts,
         total=len(history), max_total=site.max_total,
         progressed_s=progressed, progressed_before_s=before.progressed_s if before else None,
@@ -115,14 +117,15 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
 
 
 def new_intent(finding: Finding, facts: JobFacts, *, number: int, budget: int, backoff_s: float,
-               progressed_s: float | None, kill_wait_s: float, now: float) -> Intent:
+               progressed_s: float | None, stop: Stop, now: float) -> Intent:
     """The intent to restart; ``now``: Unix seconds."""
     return Intent(
         finding_key=finding.key, job=finding.job, target=facts.leader or facts.job, run=finding.run,
         worker=finding.worker, restarts=facts.restarts, start_time=facts.start_time, nodelist=facts.nodelist,
         number=number, budget=budget, since=finding.since, finding=finding, backoff_s=backoff_s,
-        progressed_s=progressed_s, stopped_at=now,
+        progressed_s=progressed_s, stopped_at=now, partition=facts.partition,
+        signal=stop.signal, grace_s=stop.grace_s, way=stop.way,
         stop_lines={"cause": "stalled", "reason": piece.piece(finding.said)[len(piece.START):-1],
-                    "signal": "TERM", "grace_seconds": f"{kill_wait_s:.0f}",
+                    "signal": stop.signal, "grace_seconds": f"{stop.grace_s:.0f}",
                     "at": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                     "finding": finding.key})

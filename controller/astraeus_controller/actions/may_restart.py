@@ -14,7 +14,7 @@ PROGRESSED_S = 600.0
 NO_PROGRESS_S = 30.0
 """An attempt whose last progress is within this time of its start made none: output at the start is no work."""
 TIME_LEFT_S = 60.0
-"""With less than this beside KillWait left of its time limit a job is at its limit."""
+"""With less than this beside its grace and KillWait left of its time limit a job is at its limit."""
 UNKNOWN_SHARE = 0.05
 SILENT_NODES = 1
 
@@ -36,8 +36,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     run_time_s: float | None = None
     time_limit_s: float | None = None
     kill_wait_s: float = 30
-    stop_signal: str = "TERM"
-    stop_grace_s: int | None = None
+    grace_s: float = 0
+    """What it is given to save beside KillWait, where our own signal stops it."""
     spent: int = 0
     """Restarts since the budget was last given back."""
     budget: int = 10
@@ -95,7 +95,6 @@ def breaker(facts: Facts) -> bool:
 def _lasting(facts: Facts) -> list[tuple[bool, str]]:
     nothing = (facts.progressed_s is not None and facts.progressed_s < NO_PROGRESS_S
                and facts.progressed_before_s is not None and facts.progressed_before_s < NO_PROGRESS_S)
-    grace = facts.stop_grace_s or 0
     return [
         (not facts.act, "the partition is in observe mode, where nothing is stopped"),
         (not facts.stalled, "it is no longer stalled"),
@@ -108,11 +107,6 @@ def _lasting(facts: Facts) -> list[tuple[bool, str]]:
         (facts.total >= facts.max_total,
          f"the site's bound on restarts of one job is reached ({facts.total} of {facts.max_total})"),
         (nothing, "two attempts running made no progress; another would hang in the same place"),
-        (facts.stop_signal != "TERM" or grace > facts.kill_wait_s,
-         f"it wants {facts.stop_signal}{f'@{grace}s' if grace else ''} before it is stopped, and this release "
-         f"only gives TERM and Slurm's KillWait of {facts.kill_wait_s:.0f}s"),
-        (breaker(facts), f"{facts.stalled_jobs} jobs stalled within 10 min: the cause lies outside of them, "
-                         "so nothing is stopped"),
     ]
 
 
@@ -122,12 +116,14 @@ def _passing(facts: Facts) -> list[tuple[bool, str]]:
         left = facts.time_limit_s - facts.run_time_s
     unknown = facts.ranks > 0 and facts.ranks_unknown > UNKNOWN_SHARE * facts.ranks
     return [
+        (breaker(facts), f"{facts.stalled_jobs} jobs stalled within 10 min: the cause lies outside of them, "
+                         "so nothing is stopped"),
         (facts.state == "SUSPENDED", "the job is suspended"),
         (facts.state == "STOPPED", "the job is stopped by its user"),
         (facts.state == "COMPLETING", "the job is completing"),
         (facts.state != "RUNNING", f"the job is {facts.state}"),
         (facts.held, "the job is held: once requeued it would stay so"),
-        (left is not None and left < facts.kill_wait_s + TIME_LEFT_S,
+        (left is not None and left < facts.grace_s + facts.kill_wait_s + TIME_LEFT_S,
          f"it is at its time limit ({say_seconds(left or 0)} left)"),
         (bool(facts.beside) and not facts.allow_beside,
          f"step {facts.beside} progresses beside the stalled one, and Slurm requeues whole jobs"),

@@ -1,41 +1,29 @@
-"""A restart, from the decision to the next attempt: the default way, TERM within Slurm's KillWait.
+"""A restart, from the decision to the next attempt.
 
 The order: intent stored, cause in the comment, stop file on every node (acknowledged, or its wait is over), one
-more look at Slurm, ``scontrol requeue incomplete``, read back, begin time and closing piece once PENDING, and
-when the next attempt runs its Comment is the user's again. Each stage is stored before it begins, so a
-controller that dies anywhere goes on from there; a command is repeated only when Slurm's state shows that it
-did not happen. ``requeue incomplete`` raises the restart count at once (22.05 to 26.05), so the count alone
-tells a requeue from an end.
+more look at Slurm, [our own signal and its grace (own_stop),] ``scontrol requeue incomplete``, read back, begin
+time and closing piece once PENDING, and when the next attempt runs its Comment is the user's again. Each stage is
+stored before it begins, so a controller that dies anywhere goes on from there; a command is repeated only when
+Slurm's state shows that it did not happen. ``requeue incomplete`` raises the restart count at once (22.05 to
+26.05), so the count alone tells a requeue from an end.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-
-from astraeus_protocol.findings import Event
-
 from ..slurm.command import Away, Refused
-from ..slurm.jobs import Jobs
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
-from ..store import Intent, Store
 from . import annotate
-from .annotate import Annotations
-from .outside import Clocks, Stops
+from .own_stop import OwnStop
+from .revive import ended_on_ours
+from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
 from .writer import Wanted
 
-log = logging.getLogger(__name__)
-LOOK_S = 1.0
-"""Between two looks at a job that is changing its state."""
-SLOW_LOOK_S = 15.0
-"""Between two looks at a job that is suspended."""
 PENDING_LOOK_S = 60.0
-"""The same at one that is PENDING in the queue, for days perhaps; its next attempt's first report is heard at once."""
+"""Between two looks at a job that is PENDING in the queue, for days perhaps; its next attempt's first report is
+heard at once."""
 REPEAT_S = 5.0
-"""A requeue that Slurm took but whose effect can't be seen is repeated after this time, so often at most:"""
-COMMANDS_MAX = 3
-OBSERVE = "the partition is in observe mode by now, where nothing is stopped"
+"""A requeue that Slurm took but whose effect can't be seen is repeated after this time."""
 BROKEN_S = 60.0
 FIRST_REPORTS_S = 20.0
 """A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
@@ -43,21 +31,15 @@ REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 
 
-class Restart:
-    """One intent on its way. ``emit`` stores an event; ``acts(partition)`` tells whether its mode is act now."""
-
-    def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations, stops: Stops,
-                 emit: Callable[[Event], None], stop_file_wait_s: float, clocks: Clocks | None = None,
-                 acts: Callable[[str], bool] = lambda _: True) -> None:
-        self.intent = intent
-        self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
-        self.stop_file_wait_s = stop_file_wait_s
-        self.clocks, self.acts = clocks or Clocks(), acts
+class Restart(OwnStop):
+    """The stages and the way through them."""
 
     async def run(self) -> None:
         """Go on from the stored stage to the end; waits out a slurmctld that is away."""
         stages = {"decided": self._annotate, "annotated": self._announce, "stopping": self._stop_file,
-                  "requeuing": self._requeue, "requeued": self._schedule, "scheduled": self._running}
+                  "freezing": self._freeze, "signalling": self._signal, "waiting": self._wait,
+                  "requeuing": self._requeue, "reviving": self._revive, "requeued": self._schedule,
+                  "scheduled": self._running}
         wait_s = LOOK_S
         while self.intent.stage != "done":
             try:
@@ -77,6 +59,8 @@ class Restart:
     async def _annotate(self) -> None:
         if self._healed():
             return
+        if not self.acts(self.intent.partition):
+            return self._decline("observe", OBSERVE, write=False)
         outcome = await self.annotations.settle(self.intent.job, self._wanted("restarting", cause=True))
         self.intent.cause_by_reply = "comment" in outcome.skipped
         self.store.reach(self.intent, "annotated")
@@ -105,30 +89,20 @@ class Restart:
                 now = self.clocks.steady()
                 if now < known_by and not self.stops.known(intent.job):
                     until = now + self.stop_file_wait_s
-            self.store.reach(intent, "requeuing")
+            self.store.reach(intent, "freezing" if intent.way else "requeuing")
         finally:
             self.stops.end(intent.job)
 
     async def _requeue(self) -> None:
         intent = self.intent
-        facts = await self._facts()
-        if facts is None or facts.state in ENDED or (
-                facts.state == "COMPLETING" and facts.restarts == intent.restarts):
-            await self._ended(facts)
-        elif facts.restarts > intent.restarts and not intent.commands:
-            self._decline("another", "the job was requeued by somebody else meanwhile")
-        elif facts.restarts > intent.restarts:
-            with self.store.together():
-                self._say("requeued", f"Requeued {self._count()}: Slurm has stopped it and will start it again")
-                self.store.reach(intent, "requeued")
-        elif facts.start_time != intent.start_time or facts.state == "PENDING":
-            self._decline("another", "the job is another attempt than the one that stalled")
-        elif facts.state != "RUNNING":  # suspended or stopped: requeue would end that, so it waits
-            await self.clocks.sleep(SLOW_LOOK_S)
-        elif not intent.commands and not self.acts(facts.partition):
-            self._decline("observe", OBSERVE)
-        elif intent.commands >= COMMANDS_MAX:
-            self._give_up("Slurm took the requeue but did not carry it out")
+        facts = await self._to_be_stopped()
+        if facts is not None and facts.state == "STOPPED":  # only a second look tells whether it is suspended, too
+            await self.clocks.sleep(STILL_S)
+            facts = await self._to_be_stopped()
+        if facts is None:
+            return
+        if intent.commands >= COMMANDS_MAX:
+            await self._give_up(facts, "Slurm took the requeue but did not carry it out")
         else:
             await self._send(facts)
 
@@ -143,10 +117,36 @@ class Restart:
         intent.commands += 1
         self.store.reach(intent, "requeuing")
         self._log("scontrol requeue incomplete")
+        seen = self.clocks.wall()
         try:
             await self.jobs.requeue(facts.requeued_as)
         except Refused as refusal:
-            self._give_up(f"Slurm refused: {refusal}")
+            return await self._give_up(facts, f"Slurm refused: {refusal}")
+        if intent.hit_at is None:
+            intent.hit_at = seen
+            self.store.reach(intent, "requeuing")
+
+    async def _revive(self) -> None:
+        """The job ended all the same: one plain requeue, and it is sent once only, whatever comes of it."""
+        intent = self.intent
+        if intent.revived:
+            await self.clocks.sleep(REPEAT_S)
+        facts = await self._facts()
+        if facts is not None and intent.revived and facts.state not in ENDED:
+            self._requeued(f"Requeued {self._count()}: it had ended on our stop before the requeue reached it; jobs "
+                           "that depend on it may have started")
+        elif facts is not None and facts.state not in ENDED:
+            self._decline("another", "the job was requeued by somebody else meanwhile")
+        elif facts is None or not ended_on_ours(intent, facts):
+            self._over_and_out(facts)
+        else:
+            intent.revived = True
+            self.store.reach(intent, "reviving")
+            self._log("scontrol requeue")
+            try:
+                await self.jobs.requeue_ended(facts.requeued_as)
+            except Refused as refusal:
+                self._log(f"refused: {refusal}")
 
     async def _schedule(self) -> None:
         """Begin time and closing piece, once the old attempt is gone from its nodes (PENDING)."""
@@ -198,56 +198,16 @@ class Restart:
     async def _not_ours(self, facts: JobFacts | None) -> None:
         """Before the stop: the job is no longer what was decided on."""
         state = facts.state if facts else "gone"
-        if facts is not None and facts.state in ("SUSPENDED", "STOPPED") and self._same(facts):
+        if facts is not None and facts.state in ("SUSPENDED", "STOPPED", "SIGNALING") and self._same(facts):
             return await self.clocks.sleep(SLOW_LOOK_S)
         self._decline("another", f"the job is {state} by now" if facts is None or self._same(facts)
                       else "the job was requeued meanwhile")
-
-    async def _ended(self, facts: JobFacts | None) -> None:
-        """After the stop file: its user, or its own script, ended the job before the requeue."""
-        state = facts.state if facts else "gone"
-        if state == "COMPLETING":
-            return await self.clocks.sleep(LOOK_S)
-        self._done("ended", self._over(f"ended during the stop, {state}"), "ended_during_stop",
-                   f"Ended during our stop: the job is {state}, so it is not requeued")
 
     def _ended_later(self, facts: JobFacts | None) -> None:
         self._done("restarted", self._closing(), "restarted",
                    f"Requeued {self._count()}; the job is {facts.state if facts else 'gone'} since")
 
-    def _give_up(self, why: str) -> None:
-        wanted = self._over(f"not restarted: {why}")
-        if self.store.finding_id(self.intent.finding_key) is not None:
-            wanted = annotate.stalled([self.intent.finding], f"not restarted: {why}")
-        self._done("refused", wanted, "restart_declined", f"restart declined: {why}")
-
-    def _decline(self, outcome: str, why: str) -> None:
-        self._done(outcome, self._over(why), "restart_declined", f"restart declined: {why}")
-
     # Small things
-
-    def _done(self, outcome: str, wanted: Wanted, kind: str = "", message: str = "") -> None:
-        """The end, what is said of it, and what is to stand in the comments: one commit."""
-        self.intent.outcome = outcome
-        self._log(f"restart over: {outcome}")
-        with self.store.together():
-            if kind:
-                self._say(kind, message)
-            self.annotations.want(self.intent.job, wanted)
-            self.store.reach(self.intent, "done")
-
-    def _over(self, note: str) -> Wanted:
-        return annotate.over(self.intent.finding, self.clocks.wall(), note)
-
-    async def _facts(self) -> JobFacts | None:
-        shown = await self.jobs.show(self.intent.target)
-        return shown.facts if shown else None
-
-    def _same(self, facts: JobFacts) -> bool:
-        return facts.restarts == self.intent.restarts and facts.start_time == self.intent.start_time
-
-    def _runs(self, facts: JobFacts) -> bool:
-        return facts.state == "RUNNING" and self._same(facts)
 
     async def _wait_for_report(self, seconds: float) -> bool:
         until = self.clocks.steady() + seconds
@@ -257,9 +217,6 @@ class Restart:
             await self.clocks.sleep(0.5)
         return False
 
-    def _count(self) -> str:
-        return f"{self.intent.number}/{self.intent.budget}"
-
     def _wanted(self, word: str, *, cause: bool) -> Wanted:
         note = f"{word} {self._count()}" + (", cause=stalled" if cause else "")
         return annotate.stalled([self.intent.finding], note)
@@ -267,11 +224,3 @@ class Restart:
     def _closing(self, *, cause: bool = False) -> Wanted:
         note = f"restarted {self._count()}" + (", cause=stalled" if cause else "")
         return annotate.over(self.intent.finding, self.intent.stopped_at or self.intent.begun_at, note)
-
-    def _log(self, what: str) -> None:
-        log.info("job %d (%s): %s", self.intent.job, self.intent.run, what)
-
-    def _say(self, kind: str, message: str) -> None:
-        self.emit(Event(at=self.clocks.wall(), run=self.intent.run, job=self.intent.job,
-                        worker=self.intent.worker, state="Running", kind=kind, message=message,
-                        details={"finding": self.intent.finding_key}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -21,12 +22,16 @@ from .annotate import Annotations
 from .may_restart import Facts, breaker, may_restart
 from .outside import Clocks, Stops
 from .restart import Restart
+from .way import Stop, choose, ranks_gone
 
 log = logging.getLogger(__name__)
 AGAIN_S = 60.0
 """When a decision that may change is made again."""
 WAIT_S = 5.0
 """The same where only our own pace, or a silent slurmctld, holds it back."""
+
+
+_NUMBERS = re.compile(r"\d+")
 
 
 class View(Protocol):
@@ -149,8 +154,9 @@ class Restarts:
         if decision.answer == "wait":
             candidate.due = self.clocks.steady() + WAIT_S
             return
-        if decision.sentence != candidate.said:
-            candidate.said = decision.sentence
+        said = _NUMBERS.sub("", decision.sentence)  # the same reason with another number is not told again
+        if said != candidate.said:
+            candidate.said = said
             self._decline(finding, decision.sentence, write=facts.act)
         if decision.answer == "no":
             self.drop(finding.key)
@@ -162,25 +168,37 @@ class Restarts:
         if row is None:
             self.drop(finding.key)
             return
+        stop = self._stop(finding)
         intent = evidence.new_intent(
-            finding, slurm, number=facts.spent + 1, budget=facts.budget,
+            finding, slurm, number=facts.spent + 1, budget=facts.budget, stop=stop,
             backoff_s=evidence.backoff_s(self.config.restart, facts.spent),
-            progressed_s=facts.progressed_s, kill_wait_s=self.kill_wait_s, now=self.clocks.wall())
+            progressed_s=facts.progressed_s, now=self.clocks.wall())
         with self.store.together():
             begun = self.store.begin(intent, row)
             if begun:
                 self.emit(_event(finding, self.clocks.wall(), "restart_intended",
-                                 f"Restart {intent.number}/{intent.budget} intended: {finding.said}"))
+                                 f"Restart {intent.number}/{intent.budget} intended: {finding.said}"
+                                 + (f"; {stop.note}" if stop.note else "")))
         self.drop(finding.key)
         if begun:
             self._start(intent)
+
+    def _stop(self, finding: Finding) -> Stop:
+        """How it wants to be stopped."""
+        picture = self.view.picture(finding.job)
+        if picture is None:
+            return Stop("TERM", self.kill_wait_s)
+        policy = next((step.policy for step in picture.job.steps if step.step == finding.step), picture.job.policy)
+        return choose(picture, finding.step, policy, self.kill_wait_s)
 
     def _start(self, intent: Intent) -> None:
         job = intent.job
         restart = Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
                           stops=self.stops, emit=self.emit, clocks=self.clocks,
                           stop_file_wait_s=self.config.restart.stop_file_wait_s,
-                          acts=lambda partition: self.config.watch_for(partition).mode == "act")
+                          acts=lambda partition: self.config.watch_for(partition).mode == "act",
+                          gone=lambda: ranks_gone(self.view.picture(job), intent.restarts,
+                                                  full=intent.way == "full"))
         task = asyncio.get_running_loop().create_task(restart.run(), name=f"restart {job}")
         self._running[job] = restart, task
         task.add_done_callback(lambda done: self._over(restart.intent, done))

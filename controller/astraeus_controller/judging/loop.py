@@ -151,7 +151,7 @@ class Judging:
             self._own(finding)
         if change.event is not None:
             self.emit(change.event)
-        if change.kind == "open" and finding.kind == "stalled" and finding.action == "restart":
+        if change.kind in ("open", "update") and finding.kind == "stalled" and finding.action == "restart":
             self.restarts.want(finding)
 
     def _own(self, finding: Finding) -> None:

@@ -218,8 +218,11 @@ class Pass:
         """The guilty rank became known, or is another one. The key stays: alerts resolve by it."""
         if conclusion.rank is None or (conclusion.rank, conclusion.pid) == (finding.rank, finding.pid):
             return []
+        action = finding.action
+        if action == "list" and conclusion.rule != NEVER:  # it is more than a run that never began: by policy again
+            action = _policy(picture.job, conclusion.step).action
         better = msgspec.structs.replace(
-            finding, rule=conclusion.rule, worker=conclusion.worker, rank=conclusion.rank,
+            finding, action=action, rule=conclusion.rule, worker=conclusion.worker, rank=conclusion.rank,
             node=conclusion.node, pid=conclusion.pid, said=conclusion.said,
             details=finding.details | conclusion.evidence | {
                 "ranks": sorted(ranks_of(finding)), "no_progress_s": round(conclusion.since_s, 1)})

@@ -55,7 +55,7 @@ def to_text(data: bytes) -> str:
 
 
 class Commands:
-    """Runs squeue, scontrol, sacct, sacctmgr. ``bin``: their directory, empty for PATH; seconds."""
+    """Runs squeue, scontrol, scancel, sacct, sacctmgr. ``bin``: their directory, empty for PATH; seconds."""
 
     def __init__(self, bin_dir: str = "", timeout_s: float = 15) -> None:
         self.bin_dir = bin_dir

@@ -73,6 +73,17 @@ class Jobs:
         ``job``: JobFacts.requeued_as."""
         await self.commands.run("scontrol", "requeue", "incomplete", job)
 
+    async def requeue_ended(self, job: str) -> None:
+        """Plain ``requeue``, which runs an ended job again. ``job``: JobFacts.requeued_as."""
+        await self.commands.run("scontrol", "requeue", job)
+
+    async def signal(self, job: str, name: str, *, batch: bool = False, full: bool = False) -> None:
+        """Send a signal: to all steps but the batch step; ``batch``: to the batch script's own process only;
+        ``full``: to all steps, the batch script and its children. ``job``: JobFacts.named, or requeued_as for
+        every component of a heterogeneous job."""
+        whom = ["--batch"] if batch else ["--full"] if full else []
+        await self.commands.run("scancel", *whom, f"--signal={name}", job)
+
     async def recorded(self, job: str) -> tuple[bool, str]:
         """(accounting has the job's end, its Comment as sacct prints it) of the latest attempt.
         ``job``: JobFacts.named."""

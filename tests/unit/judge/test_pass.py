@@ -231,6 +231,16 @@ def test_never_began_is_only_listed_where_the_site_says_so() -> None:
     assert passes().judge(listed, BOOT)[0].finding.action == "list"
 
 
+def test_a_listed_run_that_turns_out_to_be_stuck_is_acted_on_by_policy() -> None:
+    p = passes()
+    [opened] = p.judge(stuck(), BOOT)
+    p.memory = [structs.replace(opened.finding, action="list", rule="never_began", rank=None, pid=None)]
+    [better] = p.judge(stuck(), BOOT + 15)
+    assert (better.kind, better.finding.rule, better.finding.action) == (
+        "update", "collective_stuck", opened.finding.action)
+    assert better.finding.action != "list"
+
+
 def test_what_a_stop_brings_about_is_no_progress() -> None:
     p = passes()
     [opened] = p.judge(stuck(facts_s=1.0, report_s=2.0), BOOT)

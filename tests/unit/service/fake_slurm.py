@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small Slurm for tests: squeue, scontrol, sacct, sacctmgr and sinfo over one state.
+"""A small Slurm for tests: squeue, scontrol, scancel, sacct, sacctmgr and sinfo over one state.
 
 Answers in the shapes of real releases; a look at a job (squeue) is what makes time pass: COMPLETING turns to
 PENDING, PENDING to RUNNING after some looks. In a test it runs in the test's own process; as a script, named
@@ -13,11 +13,13 @@ import json
 import os
 import re
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 FINISHED = "Job has already finished for job {}"
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 FIELDS = {
     "JobID": "id", "ArrayJobID": "array_job", "ArrayTaskID": "array_task", "HetJobID": "het",
     "HetJobOffset": "het_offset", "State": "state", "Reason": "reason", "UserName": "user", "UserID": "uid",
@@ -40,7 +42,7 @@ def job(number: int, **values: Any) -> dict[str, Any]:
         "start": "2026-11-29T13:50:00", "end": "N/A", "used": "30:00", "limit": "UNLIMITED", "nodes": "c[1-4]",
         "node_count": 4, "priority": 1000, "exit": "0:0", "name": "llm", "stdout": "/home/alice/out-%j.txt",
         "comment": "", "admin_comment": "", "completing": 2, "waiting": 2, "requeued": 0, "recorded": {},
-        "begin": "",
+        "begin": "", "signals": [], "ranks_gone": False, "suspended": False, "revived": 0, "script": "CONT",
     } | values
 
 
@@ -49,7 +51,9 @@ class Failed(Exception):
 
 
 class FakeSlurm:
-    """``state``: {"jobs": {id: job}, "comment_max": bytes, "away": bool, "log": [argv]}."""
+    """``state``: {"jobs": {id: job}, "comment_max": bytes, "away": bool, "log": [argv]}; ``clock``: seconds."""
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, *jobs: dict[str, Any], **values: Any) -> None:
         self.state: dict[str, Any] = {
@@ -91,12 +95,37 @@ class FakeSlurm:
             case ["requeue", "incomplete", number]:
                 self._not_whole(number)
                 return self._requeue(self._named(number))
+            case ["requeue", number]:
+                self._not_whole(number)
+                return self._requeue_ended(self._named(number))
             case ["update", target, *pairs]:
                 self._not_whole(target.removeprefix("jobid="))
                 return self._update(self._named(target.removeprefix("jobid=")), pairs)
             case ["show", "config"]:
                 return "Configuration data as of now\nClusterName             = test\nKillWait                = 8 sec\n"
         raise Failed(f"scontrol: what is {args}?")
+
+    def scancel(self, args: list[str]) -> str:
+        *flags, signal, name = args
+        assert signal.startswith("--signal="), args
+        assert flags in ([], ["--batch"], ["--full"]), args
+        self._not_whole(name)
+        one, signal = self._named(name), signal.removeprefix("--signal=")
+        if one["state"] in (*ENDED, "COMPLETING", "PENDING"):
+            raise Failed(f"scancel: error: Kill job error on job id {name}: Job/step already completing or completed")
+        if signal in self.state.get("refused_signals", ()):
+            raise Failed("scancel: error: Kill job error on job id 123: Access/permission denied")
+        if signal in ("STOP", "CONT"):
+            assert one["state"] != "SIGNALING", "scancel would wait for 5 s"
+            one |= {"answer": "STOPPED" if signal == "STOP" else "RUNNING", "state": "SIGNALING"}
+            if flags:
+                one["script"] = signal
+        else:
+            one["ranks_gone"] = self.state.get("ranks_end", True)
+            if one["script"] == "CONT":  # it runs on, to its end
+                one |= {"state": "COMPLETING", "then": "FAILED" if flags else "COMPLETED"}
+        one["signals"].append([*(flag.strip("-") for flag in flags), signal])
+        return ""
 
     def sacct(self, args: list[str]) -> str:
         one = self._named(args[args.index("-j") + 1])
@@ -140,6 +169,9 @@ class FakeSlurm:
             raise AssertionError(f"{name} means the whole array")
 
     def _look(self, one: dict[str, Any]) -> None:
+        if one["state"] == "SIGNALING":
+            one["state"] = one.pop("answer") if one.pop("asked", False) else one["state"]
+            one["asked"] = one["state"] == "SIGNALING"
         if one["state"] == "COMPLETING":
             one["completing"] -= 1
             if one["completing"] <= 0:
@@ -147,12 +179,18 @@ class FakeSlurm:
                 if one["state"] == "PENDING":
                     one |= {"reason": "BeginTime", "nodes": "", "waiting": 1000 if not one["begin"] else 2}
                 else:
-                    one["end"] = "2026-11-29T14:30:00"
+                    one["end"] = self.state.get("end", "2026-11-30T14:30:00")
         elif one["state"] == "PENDING" and one["priority"]:
             one["waiting"] -= 1
             if one["waiting"] <= 0:
                 one |= {"state": "RUNNING", "reason": "None", "nodes": "c[1-4]", "completing": 2,
                         "start": f"2026-11-29T14:5{one['restarts']}:00"}
+        if one["state"] == "STOPPED":
+            now = self.clock()
+            if not one["suspended"]:
+                one["ran"] = one.get("ran", 0) + now - one.get("seen", now)
+            one["seen"], ran = now, int(one.get("ran", 0))
+            one["used"] = f"{30 + ran // 60}:{ran % 60:02}"
         # what happens at the nth look, set by a test: {"3": {"state": "SUSPENDED"}}
         one["looks"] = one.get("looks", 0) + 1
         one.update(self.state["at_look"].get(str(one["looks"]), {}))
@@ -167,8 +205,15 @@ class FakeSlurm:
         if self.state.get("requeue_does_nothing", 0) > 0:
             self.state["requeue_does_nothing"] -= 1
             return ""
-        one |= {"state": "COMPLETING", "restarts": one["restarts"] + 1, "requeued": one["requeued"] + 1,
-                "begin": ""}
+        one |= {"state": "COMPLETING", "script": "CONT", "restarts": one["restarts"] + 1,
+                "requeued": one["requeued"] + 1, "begin": "", "end": "N/A"}
+        return ""
+
+    def _requeue_ended(self, one: dict[str, Any]) -> str:
+        if one["state"] not in ENDED:
+            raise AssertionError("plain requeue of a job that has not ended")
+        one |= {"state": "PENDING", "reason": "BeginTime", "nodes": "", "waiting": 1000, "begin": "", "end": "N/A",
+                "start": "N/A", "restarts": one["restarts"] + 1, "revived": one["revived"] + 1}
         return ""
 
     def _update(self, one: dict[str, Any], pairs: list[str]) -> str:
@@ -211,7 +256,7 @@ def install(folder: Path, slurm: FakeSlurm) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     state = folder / "state.json"
     state.write_text(json.dumps(slurm.state))
-    for name in ("squeue", "scontrol", "sacct", "sacctmgr", "sinfo"):
+    for name in ("squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo"):
         command = folder / name
         command.write_text(f"#!/bin/sh\nFAKE_SLURM={state} exec {sys.executable} -S {__file__} {name} \"$@\"\n")
         command.chmod(0o755)

@@ -24,9 +24,7 @@ CASES = [
     ({"total": 50}, "no", "the site's bound on restarts of one job is reached (50 of 50)"),
     ({"progressed_s": 5, "progressed_before_s": 12}, "no",
      "two attempts running made no progress; another would hang in the same place"),
-    ({"stop_signal": "USR1", "stop_grace_s": 120}, "no",
-     "it wants USR1@120s before it is stopped, and this release only gives TERM and Slurm's KillWait of 30s"),
-    ({"stalled_jobs": 4}, "no",
+    ({"stalled_jobs": 4}, "not_now",
      "4 jobs stalled within 10 min: the cause lies outside of them, so nothing is stopped"),
     ({"state": "SUSPENDED"}, "not_now", "the job is suspended"),
     ({"state": "STOPPED"}, "not_now", "the job is stopped by its user"),
@@ -34,6 +32,7 @@ CASES = [
     ({"state": "PENDING"}, "not_now", "the job is PENDING"),
     ({"held": True}, "not_now", "the job is held: once requeued it would stay so"),
     ({"time_limit_s": 1860}, "not_now", "it is at its time limit (60s left)"),
+    ({"time_limit_s": 1800 + 30 + 60 + 299, "grace_s": 300}, "not_now", "it is at its time limit (6m left)"),
     ({"beside": "1"}, "not_now", "step 1 progresses beside the stalled one, and Slurm requeues whole jobs"),
     ({"in_d": ("123-5",)}, "not_now", "123-5 is in uninterruptible sleep (state D): a kill would not end it and "
                                       "Slurm would drain its node"),
@@ -56,7 +55,7 @@ def test_yes() -> None:
     for values in ({"spent": 9}, {"progressed_s": 5}, {"progressed_s": 700, "progressed_before_s": 1},
                    {"beside": "1", "allow_beside": True}, {"silent_nodes": ("c1",)}, {"time_limit_s": 3600},
                    {"ranks": 100, "ranks_unknown": 5}, {"stalled_jobs": 3}, {"since_last_stop_s": 31},
-                   {"stop_grace_s": 20}):
+                   {"grace_s": 300}):
         assert may_restart(msgspec.structs.replace(GOOD, **values)).answer == "yes", values
 
 

@@ -9,6 +9,7 @@ from astraeus_controller.actions import evidence
 from astraeus_controller.actions.annotate import Annotations
 from astraeus_controller.actions.outside import Clocks
 from astraeus_controller.actions.restart import Restart
+from astraeus_controller.actions.way import Stop
 from astraeus_controller.actions.writer import Pace, Writer
 from astraeus_controller.slurm.command import Away
 from astraeus_controller.slurm.jobs import Jobs
@@ -84,11 +85,13 @@ class Stops:
 class Bench:
     """One controller's life after another over one history and one Slurm."""
 
-    def __init__(self, folder: Path, **values: Any) -> None:
+    def __init__(self, folder: Path, stop: Stop | None = None, **values: Any) -> None:
+        self.stop = stop or Stop("TERM", 8)
         self.slurm = FakeSlurm(job(123, **values))
         self.job = self.slurm.job(123)
         self.path = folder / "history.db"
         self.time = VirtualTime()
+        self.slurm.clock = self.time.steady  # type: ignore[method-assign]
         self.stops = Stops(self.slurm)
         self.skipped: list[tuple[str, str]] = []
         with Store(self.path).together():
@@ -111,13 +114,14 @@ class Bench:
             shown = await jobs.show(123)
             if row is not None and not store.had_restart(row) and shown:
                 intent = evidence.new_intent(finding(), shown.facts, number=1, budget=10, backoff_s=10,
-                                             progressed_s=700, kill_wait_s=8, now=self.time.wall())
+                                             progressed_s=700, stop=self.stop, now=self.time.wall())
                 assert store.begin(intent, row)
                 intents = [intent]
         for intent in intents:
             await Restart(intent, jobs=jobs, store=store, annotations=annotations, stops=self.stops,
                           emit=store.add_event, stop_file_wait_s=10,
-                          clocks=Clocks(self.time.wall, self.time.steady, self.time.sleep)).run()
+                          clocks=Clocks(self.time.wall, self.time.steady, self.time.sleep),
+                          gone=lambda: bool(self.job["ranks_gone"])).run()
         for _ in range(20):
             for number, task in list(annotations._tasks.items()):
                 await annotations._try(number, task)
@@ -180,7 +184,7 @@ async def test_killed_at_a_command(tmp_path: Path, at: int, after: bool) -> None
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", range(1, 7))
+@pytest.mark.parametrize("at", range(1, 8))
 async def test_killed_at_a_stage(tmp_path: Path, at: int, after: bool) -> None:
     bench = Bench(tmp_path, comment="mine")
     store = bench.open(MortalStore)
@@ -256,6 +260,15 @@ async def test_suspended_after_the_stop_file_waits(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     looks = _looks_before_requeue(await _whole(tmp_path))
     bench.slurm.state["at_look"] = {str(looks): {"state": "SUSPENDED"}, str(looks + 3): {"state": "RUNNING"}}
+    await bench.life()
+    assert (bench.job["requeued"], bench.outcome()) == (1, "restarted")
+
+
+@pytest.mark.parametrize("state", ["SUSPENDED", "STOPPED", "SIGNALING"])
+async def test_stopped_by_its_user_before_the_stop_file_waits(tmp_path: Path, state: str) -> None:
+    bench = Bench(tmp_path)
+    first = {"state": state} | ({"answer": "STOPPED"} if state == "SIGNALING" else {})
+    bench.slurm.state["at_look"] = {"4": first, "9": {"state": "RUNNING"}}
     await bench.life()
     assert (bench.job["requeued"], bench.outcome()) == (1, "restarted")
 

@@ -9,9 +9,10 @@ from astraeus_controller.actions import evidence
 from astraeus_controller.actions.annotate import Annotations
 from astraeus_controller.actions.outside import Clocks
 from astraeus_controller.actions.restarts import Restarts
+from astraeus_controller.actions.way import Stop
 from astraeus_controller.actions.writer import Pace, Writer
 from astraeus_controller.config import Restart, Watch, parse
-from astraeus_controller.rules.picture import Picture
+from astraeus_controller.rules.picture import Picture, Policy
 from astraeus_controller.slurm.jobs import Jobs
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import Store
@@ -28,6 +29,7 @@ class Bench:
     def __init__(self, *jobs: dict[str, object], toml: str = "") -> None:
         self.slurm = FakeSlurm(*(jobs or (job(123, comment="mine"),)))
         self.time = VirtualTime()
+        self.slurm.clock = self.time.steady  # type: ignore[method-assign]
         self.store = Store(":memory:", self.time.wall)
         slurm = Jobs(FakeCommands(self.slurm))
         self.annotations = Annotations(Writer(slurm, self.store, Pace(0)), lambda *_: None, self.time.steady)
@@ -198,7 +200,7 @@ def test_only_the_attempt_right_before_counts_as_the_one_before() -> None:
     row = JobFacts(job=123, state="RUNNING", restarts=2, run_time_s=800, batch=True, requeue=True)
     bench.store.put_finding(finding())
     intent = evidence.new_intent(finding(), msgspec.structs.replace(row, restarts=0), number=1, budget=10,
-                                 backoff_s=10, progressed_s=5, kill_wait_s=8, now=bench.time.wall())
+                                 backoff_s=10, progressed_s=5, stop=Stop("TERM", 8), now=bench.time.wall())
     assert bench.store.begin(intent, bench.store.finding_id(finding().key) or 0)
     intent.outcome = "restarted"
     bench.store.reach(intent, "done")
@@ -230,10 +232,58 @@ async def test_a_controller_started_anew_to_observe_stops_nothing(stage: str) ->
     shown = await bench.restarts.jobs.show(123)
     assert shown
     intent = evidence.new_intent(finding(), shown.facts, number=1, budget=10, backoff_s=10, progressed_s=700,
-                                 kill_wait_s=8, now=bench.time.wall())
+                                 stop=Stop("TERM", 8), now=bench.time.wall())
     assert bench.store.begin(intent, bench.store.finding_id(finding().key) or 0)
     bench.store.reach(intent, stage)
     bench.restarts.resume()
     await bench.until(lambda: not bench.store.open_intents())
     assert (bench.slurm.called("scontrol", "requeue"), bench.kinds()) == ([], ["restart_declined"])
     assert "observe mode" in bench.store.events(job=123)[0].message
+    assert bench.slurm.called("scontrol", "update") == []
+    assert (bench.wanted() == "" and not bench.annotations.pending(123)) is (stage == "decided")
+
+
+async def test_a_wave_that_is_over_holds_nobody_back() -> None:
+    """The breaker's decline is not the last word: once it has closed the jobs that still hang are restarted."""
+    numbers = range(1, 7)
+    bench = Bench(*(job(n) for n in numbers))
+    for number in numbers:
+        bench.stall(number)
+    await bench.until(lambda: all("restart_declined" in bench.kinds(n) for n in numbers))
+    for number in range(2, 7):
+        bench.store.close_finding(f"k{number}", "progress")
+        bench.restarts.drop(f"k{number}")
+    began = bench.time.now
+    await bench.until(lambda: "restarted" in bench.kinds(1), 900)
+    assert 540 <= bench.time.now - began <= 720
+    assert bench.kinds(1).count("restart_declined") == 1
+
+
+async def test_a_run_with_a_signal_of_its_own() -> None:
+    bench = Bench()
+    asked = Policy(action="restart", mode="act", stop_signal="USR1", stop_grace=40)
+    bench.shown = picture(step("0", *(worker(r) for r in range(8)), policy=asked))
+    bench.stall()
+    await bench.until(lambda: "signalled" in bench.kinds())
+    gone = [worker(r, state="exited", exit_status=0) for r in range(8)]
+    bench.shown = picture(step("0", *gone, policy=asked))
+    began = bench.time.now
+    bench.restarts.resume()
+    await bench.until(lambda: "requeued" in bench.kinds())
+    assert bench.time.now - began < 10
+    assert bench.kinds()[:4] == ["restart_intended", "stopping", "signalled", "requeued"]
+    assert bench.slurm.job(123)["signals"][:3] == [["batch", "STOP"], ["CONT"], ["USR1"]]
+
+
+async def test_a_batch_process_that_is_the_training_is_stopped_by_slurm() -> None:
+    bench = Bench()
+    asked = Policy(action="restart", mode="act", stop_signal="USR1", stop_grace=40)
+    bench.shown = picture(step("batch", worker(0, pid=7, processes=(process(pid=7),)), policy=asked))
+    one = finding(step="batch")
+    bench.store.put_finding(one)
+    bench.restarts.want(one)
+    await bench.until(lambda: "restarted" in bench.kinds())
+    assert bench.store.events(job=123)[0].message.endswith(
+        "its batch process is the training itself, which can't be frozen: it gets TERM and KillWait's 30s, "
+        "not USR1@40s")
+    assert (bench.slurm.called("scancel"), bench.slurm.job(123)["requeued"]) == ([], 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from astraeus_controller.actions import evidence
+from astraeus_controller.actions.way import Stop
 from astraeus_controller.migrations import MIGRATIONS
 from astraeus_controller.service import ServiceFault, only_one
 from astraeus_controller.slurm.types import JobFacts
@@ -17,7 +18,7 @@ from service_kit import finding
 def intent(job: int = 123, progressed: float | None = 700) -> Intent:
     facts = JobFacts(job=job, state="RUNNING", start_time="x")
     return evidence.new_intent(finding(job=job, key=f"k{job}"), facts, number=1, budget=10, backoff_s=10,
-                               progressed_s=progressed, kill_wait_s=8, now=1000.0)
+                               progressed_s=progressed, stop=Stop("TERM", 8), now=1000.0)
 
 
 def begun(store: Store, job: int = 123, progressed: float | None = 700, key: str = "k") -> Intent:

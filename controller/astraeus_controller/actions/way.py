@@ -1,0 +1,73 @@
+"""How a job is stopped: by Slurm's own TERM with the requeue, or by a signal of ours with its batch script frozen.
+
+Pure. A signal that lets the batch script end makes the job FAILED or COMPLETED before it can be requeued, so a
+signal of our own needs a batch script that can't run on meanwhile.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from astraeus_protocol.durations import say_seconds
+
+from ..rules.picture import Picture, Policy, StepView, WorkerView
+
+BATCH = ("batch", "interactive")
+EXTERN = "extern"
+OVER = ("exited", "gone")
+GONE = "ZX"
+"""A child of a frozen process stays a zombie."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """``way``: "" (Slurm's TERM and KillWait), ``steps``, ``full``; ``note``: why it is not as asked, or ""."""
+
+    signal: str
+    grace_s: float
+    way: str = ""
+    note: str = ""
+
+
+def choose(picture: Picture, step: str, policy: Policy, kill_wait_s: float) -> Stop:
+    """The stop of a job whose step ``step`` is stalled; ``kill_wait_s``: Slurm's KillWait."""
+    plain = Stop("TERM", kill_wait_s)
+    if policy.stop_signal == "TERM" and (policy.stop_grace or 0) <= kill_wait_s:
+        return plain
+    grace = kill_wait_s if policy.stop_grace is None else float(policy.stop_grace)
+    if step not in BATCH and any(_works(one) for one in picture.job.steps):
+        return Stop(policy.stop_signal, grace, "steps")
+    batch = next((one for one in picture.job.steps if one.step in BATCH and not one.ended), None)
+    if batch is not None and batch.workers and all(_only_waits(worker) for worker in batch.workers):
+        return Stop(policy.stop_signal, grace, "full")
+    return msgspec.structs.replace(plain, note=(
+        f"its batch process is the training itself, which can't be frozen: it gets TERM and KillWait's "
+        f"{say_seconds(kill_wait_s)}, not {policy.stop_signal}@{say_seconds(grace)}"))
+
+
+def ranks_gone(picture: Picture | None, restarts: int, *, full: bool) -> bool:
+    """Whether every worker of this attempt has ended, as far as all its nodes have told; unknown is no."""
+    if picture is None or picture.job.restarts != restarts or not picture.job.settled or picture.job.silent_nodes:
+        return False
+    steps = [step for step in picture.job.steps if step.step != EXTERN]
+    batch = [step for step in steps if step.step in BATCH]
+    others = [step for step in steps if step.step not in BATCH]
+    if not (batch if full else others):
+        return False
+    if full and not all(_children_gone(worker) for step in batch for worker in step.workers):
+        return False
+    return all(step.ended or (step.complete and all(worker.state in OVER for worker in step.workers))
+               for step in others)
+
+
+def _works(step: StepView) -> bool:
+    return step.step not in BATCH and step.step != EXTERN and not step.ended
+
+
+def _only_waits(worker: WorkerView) -> bool:
+    """The task's own process is no worker: a shell or a launcher."""
+    return bool(worker.processes) and all(process.pid != worker.pid for process in worker.processes)
+
+
+def _children_gone(worker: WorkerView) -> bool:
+    """The task's own process is frozen and stays."""
+    return worker.state in OVER or all(process.state in GONE for process in worker.processes
+                                       if process.pid != worker.pid)
