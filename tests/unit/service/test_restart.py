@@ -374,12 +374,13 @@ async def test_next_attempt_reported_and_not_running_is_looked_at_slowly(tmp_pat
     assert bench.outcome() == "restarted"
 
 
-async def test_begin_time_whatever_the_time_of_day_was_set_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("set_by", "begins"), [(-86400, "now+10"), (86400, "now+3")])
+async def test_begin_time_whatever_the_time_of_day_was_set_to(tmp_path: Path, set_by: int, begins: str) -> None:
     bench = Bench(tmp_path)
     true = bench.time.wall
     with pytest.raises(Died):
         await bench.life(Mortal(bench.slurm, 5))
-    bench.time.wall = lambda: true() - 86400  # type: ignore[method-assign]
+    bench.time.wall = lambda: true() + set_by  # type: ignore[method-assign]
     await bench.life()
     starts = [pair for argv in bench.slurm.called("scontrol", "update") for pair in argv if "StartTime" in pair]
-    assert starts == ["StartTime=now+10"]
+    assert starts == [f"StartTime={begins}"]
