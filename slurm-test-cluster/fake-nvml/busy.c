@@ -15,14 +15,24 @@ API nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out)
     return NVML_SUCCESS;
 }
 
-/* A sample's value: `util`, or `util_before` for the time before `util_since` (seconds, time of day). */
-static unsigned int busy_at(nvmlDevice_t device, u64 time_us)
-{
-    double since = state_number(device->index, "util_since", 0);
+/*
+ * What samples hold: `util`, or `util_before` for the time before `util_since` (seconds, time of day). Read once for
+ * a whole buffer: a file read for each of 100 samples was most of what a monitor seemed to cost.
+ */
+struct busy_levels {
+    unsigned int now, before;
+    u64 since_us;
+};
 
-    if ((double)time_us < since * 1e6)
-        return (unsigned int)state_number(device->index, "util_before", busy(device));
-    return busy(device);
+static struct busy_levels busy_levels(nvmlDevice_t device)
+{
+    unsigned int now = busy(device);
+
+    return (struct busy_levels){
+        .now = now,
+        .before = (unsigned int)state_number(device->index, "util_before", now),
+        .since_us = (u64)(state_number(device->index, "util_since", 0) * 1e6),
+    };
 }
 
 /*
@@ -34,6 +44,7 @@ API nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int type, u64 last_seen, 
                          unsigned int *count, nvmlSample_t *out)
 {
     u64 last, first, room;
+    struct busy_levels levels;
 
     REACH(device);
     if (type != NVML_SAMPLE_GPU_UTILIZATION || state_number(device->index, "samples", 1) == 0)
@@ -53,10 +64,11 @@ API nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int type, u64 last_seen, 
     if (last - first + 1 > room)
         first = last - room + 1;
     *count = 0;
+    levels = busy_levels(device);
     for (u64 k = first; k <= last; k++) {
         out[*count].timeStamp = k * SAMPLE_US;
         out[*count].value.ull = 0;
-        out[*count].value.ui = busy_at(device, k * SAMPLE_US);
+        out[*count].value.ui = k * SAMPLE_US < levels.since_us ? levels.before : levels.now;
         ++*count;
     }
     return NVML_SUCCESS;

@@ -39,10 +39,10 @@ def pytest(*arguments: str, env: dict[str, str] | None = None) -> int:
 def smoke(release: str) -> int:
     """The short chain on one more release."""
     prefix = f"{PREFIX}-{release.replace('.', '')}"
-    cluster = Cluster.up(release=release, prefix=prefix, nodes=2, fresh=True)
+    cluster = Cluster.up(release=release, prefix=prefix, nodes=4, fresh=True)
     try:
         cluster.start_controller(config())
-        return pytest("-m", "smoke", env={"ASTRAEUS_CLUSTER": prefix, "ASTRAEUS_RELEASE": release})
+        return pytest("-m", "smoke", "-n", "3", env={"ASTRAEUS_CLUSTER": prefix, "ASTRAEUS_RELEASE": release})
     finally:
         cluster.down()
 

@@ -28,7 +28,16 @@ SHAPES: dict[str, tuple[str, list[str], int, str]] = {
     "array": (f"srun {RING} {{ring}}\n", ["-N1", "-n3", "--array=7"], 3, "0"),
 }
 SAMPLE = {("no_trap", "USR1"), ("exec_python", "USR1"), ("array", "TERM")}
-MATRIX = [pytest.param(shape, name, marks=() if (shape, name) in SAMPLE else pytest.mark.full, id=f"{shape}-{name}")
+ON_EACH_RELEASE = ("no_trap", "USR1")
+
+
+def _marks(shape: str, name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if (shape, name) == ON_EACH_RELEASE:
+        return (pytest.mark.smoke,)
+    return () if (shape, name) in SAMPLE else (pytest.mark.full,)
+
+
+MATRIX = [pytest.param(shape, name, marks=_marks(shape, name), id=f"{shape}-{name}")
           for shape in SHAPES for name in SIGNALS]
 
 
