@@ -14,6 +14,7 @@ from docker.errors import DockerException
 from slurm_test_cluster.progress import say
 
 LOG = Path("/var/log/dockerd.log")
+LEFT_BEHIND = {"dockerd": Path("/var/run/docker.pid"), "containerd": Path("/var/run/docker/containerd/containerd.pid")}
 
 
 class NoDocker(RuntimeError):
@@ -50,11 +51,25 @@ def _install() -> None:
             raise NoDocker(f"apt-get {arguments[0]} failed: {done.stderr.strip()[-300:]}")
 
 
+def forget_dead(pid_file: Path, name: str, proc: Path = Path("/proc")) -> None:
+    """Remove the PID file of a daemon that was killed: dockerd refuses to start beside a PID that lives, and a
+    killed one's may by now be another process's."""
+    try:
+        pid = pid_file.read_text().strip()
+        alive = (proc / pid / "comm").read_text().strip() == name if pid.isdigit() else False
+    except FileNotFoundError:
+        alive = False
+    if not alive:
+        pid_file.unlink(missing_ok=True)
+
+
 def _start() -> None:
     if Path("/run/systemd/system").is_dir():
         subprocess.run(["systemctl", "start", "docker"], capture_output=True, timeout=60, check=False)
         return
     say("starting dockerd")
+    for name, left in LEFT_BEHIND.items():
+        forget_dead(left, name)
     with LOG.open("ab") as log:
         subprocess.Popen(
             ["dockerd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
