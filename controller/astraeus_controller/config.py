@@ -80,8 +80,9 @@ class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     max_total: Annotated[int, _doc("restarts of one job that never reset", ge=0)] = 50
     min_interval_s: Annotated[float, _doc("least time between two stops", ge=0)] = 30
     max_per_hour: Annotated[int, _doc("stops an hour at most", ge=0)] = 20
-    breaker_jobs: Annotated[int, _doc("stalled jobs within 10 min that stop all stops", ge=1)] = 3
-    breaker_share: Annotated[float, _doc("the same as a share of the watched jobs", ge=0, le=1)] = 0.02
+    breaker_jobs: Annotated[int, _doc("nothing is stopped when more jobs than this, and more than breaker_share of "
+                                      "those watched, became stalled within 10 min", ge=1)] = 3
+    breaker_share: Annotated[float, _doc("a share of the watched jobs, see breaker_jobs", ge=0, le=1)] = 0.02
     stop_file_wait_s: Annotated[float, _doc("how long to wait for the stop file on every node", ge=0)] = 10
 
 

@@ -9,7 +9,7 @@ from astraeus_protocol import report
 
 from ..procfs import Stat, Status
 from ..pulse import Pulse
-from ..tree import Identity, ProcLook
+from ..tree import SHELLS, Identity, ProcLook
 
 HELD = "TtZDX"
 """States that have an age."""
@@ -130,7 +130,10 @@ class Roster:
         lives on but no longer counts (a wrapper that has children now) leaves.
         """
         living = {p.id: p for p in procs}
-        found = {p.id: p for p in procs if p.worker}
+        parents = {p.ppid for p in self.processes}
+        # A shell that is left alone by the workers it started is their wrapper still: it takes no place, and theirs
+        # are kept. A gang that collapsed once showed only its bash, and the rank that was killed first was gone.
+        found = {p.id: p for p in procs if p.worker and not (p.comm in SHELLS and p.pid in parents)}
         before = [p.id for p in self.processes]
         kept = []
         heads = {p.pid for p in found.values()} - {p.pid for p in self.processes}

@@ -252,6 +252,16 @@ class TestRoster:
         roster.see(self.procs(10))
         assert [p.pid for p in roster.processes] == [10]
 
+    def test_a_shell_left_alone_by_its_workers_takes_no_place(self) -> None:
+        roster = Roster(5)
+        roster.see(self.procs(11, 12, ppid=10))
+        for process in roster.processes:
+            process.sample(100, None, None, job_stopped=False)
+        roster.see([ProcLook(10, 10, 1, "bash", worker=True)])
+        assert [(p.pid, p.state) for p in roster.processes] == [(11, "X"), (12, "X")]
+        roster.see([ProcLook(10, 10, 1, "bash"), *self.procs(20, ppid=10)])
+        assert [p.pid for p in roster.processes] == [20, 12], "what it starts next takes the place"
+
     def test_d_counts_only_unbroken_and_is_told_late(self) -> None:
         roster = Roster(5)
         roster.see(self.procs(11))
