@@ -1,8 +1,9 @@
 """Every option of sbatch, srun and salloc: its range, its default, its words. The one place.
 
-The C plugin's table is kept in step with this one by ``tests/unit/test_options_table.py``. An option travels as ``SPANK_ASTRAEUS_<ENV>`` in Prolog's environment and as
-``<key>=<value>`` in the job file and in a step's first line, always in canonical form: times in seconds,
-flags as ``1``, free text percent-encoded (so that a value never breaks a line).
+The C plugin's table is kept in step with this one by ``tests/unit/test_options_table.py``. An option travels as
+``SPANK_ASTRAEUS_<ENV>`` in Prolog's environment and as ``<key>=<value>`` in the job file and in a step's first line,
+always in canonical form: times in seconds, flags as ``1``, free text percent-encoded (so that a value never breaks a
+line).
 """
 
 from __future__ import annotations
