@@ -60,8 +60,10 @@ class WorkerWatch:
         """Its task has ended."""
         self.state, self.exit_at, self.exit_status = state, at, status
         for process in self.roster.processes:
-            if process.pid == self.pid and process.exit_status is None:
-                process.exit_status = status
+            if process.pid == self.pid:
+                process.exit_status = status if process.exit_status is None else process.exit_status
+                # Also one that a sample met as a zombie, between its death and slurmstepd's wait: it is gone now,
+                # and nobody samples it again.
                 if not process.gone:
                     process.sample(at, None, None, job_stopped=False)
 

@@ -108,6 +108,19 @@ def test_the_exit_line_tells_the_status(lab: Lab) -> None:
     assert (worker.processes[0].state, worker.processes[0].exit_status) == ("X", 9)
 
 
+def test_a_zombie_that_was_waited_for_is_gone(lab: Lab) -> None:
+    """A sample that falls between a task's death and slurmstepd's wait once left it a zombie for ever."""
+    lab.look()
+    lab.proc.add(103, 5, state="Z", exit_code=9)
+    lab.tick()
+    assert lab.worker(1).processes[0].state == "Z"
+    lab.proc.remove(103)
+    lab.job.feed("0", [("exit", {"rank": "3", "pid": "103", "status": "9", "at": "1005"})], lab.now)
+    lab.tick()
+    process = lab.worker(1).processes[0]
+    assert (lab.worker(1).state, process.state, process.exit_status) == ("exited", "X", 9)
+
+
 def test_gone_without_a_line(lab: Lab) -> None:
     lab.look()
     lab.proc.remove(103)
