@@ -10,6 +10,7 @@ import time
 from slurm_test_cluster import Cluster, wait_for
 from slurm_test_cluster.docker_host import NoDocker
 from slurm_test_cluster.image import BuildFailed
+from slurm_test_cluster.measure import settled
 
 PREFIX = "astraeus"
 CONFIG = """\
@@ -57,15 +58,10 @@ def story(cluster: Cluster) -> None:
     job = cluster.submit("alice", SCRIPT)
     cluster.wait_state(job, "RUNNING", timeout=60)
 
-    def settled() -> bool:
-        status, body = cluster.api(f"/runs/{job}/progress")
-        pulses = [w["pulse"] for w in body.get("workers", [])] if status == 200 else []
-        return len(pulses) == 8 and all(p and p["gone_s"] is not None for p in pulses)
-
     tell(
         f"Job {job} runs. Within 20 s each node's monitor, which Prolog started, knows the pulse of its ranks."
     )
-    wait_for(settled, 90, 1, "the ranks' pulse", lambda: cluster.api(f"/runs/{job}/progress"))
+    settled(cluster, job, 8)
     show(cluster, f"astraeus progress {job}")
     show(cluster, f"tail -n 2 /home/alice/llm-{job}.txt", user="alice")
 

@@ -106,10 +106,10 @@ class Site:
     # ---- what Slurm holds
 
     def comment(self, job: int) -> str:
-        return self.cluster.run("ctl", ["squeue", "-h", "-j", str(job), "-o", "%k"]).out.removesuffix("\n")
+        return self.cluster.comment(job)
 
     def admin_comment(self, job: int) -> str:
-        return str(self.cluster.scontrol_show_job(job).get("AdminComment", ""))
+        return self.cluster.admin_comment(job)
 
     def rows(self, job: int, *fields: str) -> list[dict[str, str]]:
         """Every incarnation that accounting knows (sacct -D), oldest first."""

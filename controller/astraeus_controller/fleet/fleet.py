@@ -186,8 +186,7 @@ class Fleet:
     def all_heard(self, job: int) -> bool:
         """Every node of the job has reported in this attempt."""
         held = self.jobs.get(job)
-        return held is not None and bool(held.parts) and len(held.parts) >= max(
-            part.job.nodes for part in held.parts.values())
+        return held is not None and held.all_heard
 
     def needs_facts(self) -> list[int]:
         """Jobs that run and of which Slurm has not been asked in this attempt, or not since Prolog is through."""

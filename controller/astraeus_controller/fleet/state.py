@@ -120,9 +120,13 @@ class Job:
         After a start of the controller reports come one by one, and what ties the ranks comes with a node's
         second: a gang of which one rank was stopped was first found with nobody named.
         """
-        nodes = max((part.job.nodes for part in self.parts.values()), default=1)
         youngest = max((part.first for part in self.parts.values()), default=now)
-        return now - self.first >= SETTLED_MAX_S or (len(self.parts) >= nodes and now - youngest >= SETTLED_S)
+        return now - self.first >= SETTLED_MAX_S or (self.all_heard and now - youngest >= SETTLED_S)
+
+    @property
+    def all_heard(self) -> bool:
+        """Every node of the job has reported in this attempt."""
+        return len(self.parts) >= max((part.job.nodes for part in self.parts.values()), default=1)
 
     @property
     def live(self) -> dict[str, Part]:
