@@ -157,7 +157,7 @@ class JobWatch:
 
     def _grow(self, step: StepWatch, worker: WorkerWatch, seen: TaskLook,
               wrote: dict[str, tuple[int, int] | None], now: float) -> None:
-        moved = worker.growth.moved(seen.files)
+        moved = worker.growth.moved(seen.files, now)
         if moved is None:
             return
         # What an srun of this job wrote into the batch script's file is its step's, not the batch step's.

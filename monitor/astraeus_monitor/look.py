@@ -62,8 +62,10 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.facts: dict[tuple[int, int, str], Facts] = {}
-        """By (PID, start, comm)."""
+        self.facts: dict[tuple[int, int, str, int], Facts] = {}
+        """By (PID, start, comm, image). A child between its fork and its exec still shows its parent's arguments
+        and variables, under the name that it may have afterwards too: a rank met there once stayed without its
+        RANK for good."""
         self.kinds: dict[str, str] = {}
         """What is behind a path and inode: file, fifo, other."""
         self.used = 0.0
@@ -72,7 +74,7 @@ class Memory:
     def keep(self, procs: Iterable[ProcLook], now: float) -> None:
         """Remember these processes and forget all others."""
         self.used = now
-        self.facts = {(p.pid, p.start, p.comm): Facts(p.exe, p.cmd, p.made, p.rank, p.visible)
+        self.facts = {(p.pid, p.start, p.comm, p.image): Facts(p.exe, p.cmd, p.made, p.rank, p.visible)
                       for p in procs if p.state not in "ZX"}
         if len(self.kinds) > MAX_KINDS:
             self.kinds.clear()
@@ -164,10 +166,10 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
         if stat.state in "ZX":
             facts = Facts(stat.comm, 0, "", "", None)
         else:
-            facts = memory.facts.get((stat.pid, stat.start, stat.comm)) or _facts(proc, stat.pid)
+            facts = memory.facts.get((stat.pid, stat.start, stat.comm, stat.image)) or _facts(proc, stat.pid)
         age = ask.now - stat.start / hertz
         p = ProcLook(stat.pid, stat.start, stat.ppid, stat.comm, stat.state, stat.ticks, age,
-                     facts.exe, facts.cmd, facts.made, facts.rank, facts.visible)
+                     facts.exe, facts.cmd, facts.made, facts.rank, facts.visible, image=stat.image)
         try:
             p.write_bytes = proc.io(p.pid).get("write_bytes")
             held[p.pid] = _look_at_fds(proc, ask, memory, p, seen)

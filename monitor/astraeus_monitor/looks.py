@@ -39,7 +39,7 @@ class Looks:
                              lambda: {number: job.memory for number, job in self.jobs.items()})
         self.waiting: deque[JobWatch] = deque()
         self.next_all = 0.0
-        self.next_survey = 0.0
+        self.next_survey = self.last_survey = 0.0
 
     def due(self, now: float, interval_s: float, node: str) -> None:
         """Start what is due at this tick."""
@@ -52,9 +52,12 @@ class Looks:
                 self.waiting.append(job)
         if everything or not self.driver.pid:
             self.look_at_gpus()
+        fresh = any(now - came < YOUNG_S for job in self.jobs.values()
+                    for came in (job.came, *(step.came for step in job.steps.values())))
+        if fresh:  # also where only a young job was not there yet when the survey before was made
+            self.next_survey = min(self.next_survey, self.last_survey + SURVEY_FIRST_S)
         if now >= self.next_survey and any(job.wants_survey(node, now) for job in self.jobs.values()):
-            fresh = any(now - job.came < YOUNG_S for job in self.jobs.values())
-            self.next_survey = now + (SURVEY_FIRST_S if fresh else SURVEY_EVERY_S)
+            self.last_survey, self.next_survey = now, now + (SURVEY_FIRST_S if fresh else SURVEY_EVERY_S)
             self._survey()
         self._next()
         if not any(job.running() for job in self.jobs.values()):

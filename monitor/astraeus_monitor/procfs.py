@@ -28,6 +28,9 @@ class Stat(msgspec.Struct, frozen=True):
     """utime + stime in clock ticks, all threads."""
     exit_code: int
     """Wait status; only a zombie has one."""
+    image: int = 0
+    """Address of its stack's start, which the kernel draws anew at exec: tells a process that runs another
+    program now. 0 where it may not be read."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -225,7 +228,8 @@ def parse_stat(pid: int, data: bytes) -> Stat | None:
     return Stat(
         pid=pid, comm=head.partition(b"(")[2].decode(errors="replace"), state=fields[0].decode(),
         ppid=int(fields[1]), start=int(fields[19]), ticks=int(fields[11]) + int(fields[12]),
-        exit_code=int(fields[49]) if len(fields) > 49 else 0)
+        exit_code=int(fields[49]) if len(fields) > 49 else 0,
+        image=int(fields[25]) if len(fields) > 25 else 0)
 
 
 def parse_status(data: bytes) -> Status | None:

@@ -55,6 +55,8 @@ class ProcLook(msgspec.Struct, omit_defaults=True):
     write_bytes: int | None = None
     worker: bool = False
     ties: list[int] = []
+    image: int = 0
+    """As in ``Stat``."""
 
     @property
     def id(self) -> Identity:

@@ -118,7 +118,7 @@ class StepWatch:
         """Take what its sruns hold in."""
         files = [file for seen in looks for file in seen.files]
         self.shared_seen, self.shared_missed = bool(files), ""
-        if files and self.growth.moved(files) is not None and out.by_own_doing(wrote, others):
+        if files and self.growth.moved(files, now) is not None and out.by_own_doing(wrote, others):
             self.growth.grew(now)
             self.grew(now)
 

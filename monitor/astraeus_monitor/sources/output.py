@@ -26,11 +26,13 @@ class Growth:
         self.woke_at = 0.0
         """When it last grew after a quiet of 30 s or more."""
 
-    def moved(self, files: list[File]) -> int | None:
+    def moved(self, files: list[File], now: float) -> int | None:
         """Bytes by which the furthest file moved since the look before, at least 1; None when none did.
 
         Any position that its file did not have before counts, a truncation too; 0 does not, for a file just
-        opened says nothing. The first look is a base.
+        opened says nothing. The first look is a base: what was written before it was written at a time that
+        nobody saw, so the age begins at the look. (An srun that was found 17 s after its step began once had
+        these 17 s counted as silence.)
         """
         seen: dict[str, list[int]] = {}
         for file in files:
@@ -39,6 +41,8 @@ class Growth:
         if old is None:
             if files:
                 self.path = self.path or files[0].path
+            if any(file.pos for file in files):
+                self.last = max(self.last, now)
             return None
         most = None
         for key, positions in seen.items():

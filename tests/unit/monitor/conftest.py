@@ -36,7 +36,8 @@ class FakeProc(Proc):
             env: dict[str, str] | None = None, state: str = "S", start: int = 0, ticks: int = 0,
             switches: int = 0, exit_code: int = 0, fds: dict[int, str] | None = None,
             pos: dict[int, int] | None = None, write_bytes: int = 0, wchar: int = 0, syscw: int = 0,
-            tcp: list[str] | None = None, flags: str = "0100001", uid: int | None = None) -> None:
+            tcp: list[str] | None = None, flags: str = "0100001", uid: int | None = None,
+            image: int = 0) -> None:
         """Make or remake a process; ``fds`` maps descriptors to link targets, ``pos`` to positions."""
         home = self.path / str(pid)
         shutil.rmtree(home, ignore_errors=True)
@@ -45,8 +46,8 @@ class FakeProc(Proc):
         start = start or pid
         fields = ["0"] * 50
         owner = os.geteuid() if uid is None else uid
-        fields[0], fields[1], fields[11], fields[19], fields[49] = (
-            state, str(ppid), str(ticks), str(start), str(exit_code))
+        fields[0], fields[1], fields[11], fields[19], fields[25], fields[49] = (
+            state, str(ppid), str(ticks), str(start), str(image), str(exit_code))
         (home / "stat").write_text(f"{pid} ({comm}) {' '.join(fields)}\n")
         (home / "status").write_text(
             f"Name:\t{comm}\nTracerPid:\t0\nUid:\t{owner}\t{owner}\t{owner}\t{owner}\n"

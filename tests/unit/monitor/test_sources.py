@@ -25,32 +25,41 @@ def files(*positions: int, path: str = "/out", ino: int = 1) -> list[File]:
 
 class TestGrowth:
     def test_first_look_is_a_base(self) -> None:
-        assert out.Growth(0).moved(files(500)) is None
+        assert out.Growth(0).moved(files(500), 130) is None
+
+    def test_what_was_written_before_the_first_look_was_written_until_then(self) -> None:
+        """Found late, a step that prints was silent since its start for nobody."""
+        growth = out.Growth(100)
+        growth.moved(files(500), 117)
+        assert growth.last == 117
+        nothing = out.Growth(100)
+        nothing.moved(files(0), 117)
+        assert nothing.last == 100
 
     def test_growth_truncation_and_standstill(self) -> None:
         growth = out.Growth(0)
-        growth.moved(files(500))
-        assert growth.moved(files(510)) == 10
-        assert growth.moved(files(510)) is None
-        assert growth.moved(files(3)) == 507  # truncated and written anew
+        growth.moved(files(500), 130)
+        assert growth.moved(files(510), 130) == 10
+        assert growth.moved(files(510), 130) is None
+        assert growth.moved(files(3), 130) == 507  # truncated and written anew
 
     def test_any_of_several_descriptions(self) -> None:
         growth = out.Growth(0)
-        growth.moved(files(500, 20))
-        assert growth.moved(files(500, 20)) is None
-        assert growth.moved(files(500, 530)) is not None
+        growth.moved(files(500, 20), 130)
+        assert growth.moved(files(500, 20), 130) is None
+        assert growth.moved(files(500, 530), 130) is not None
 
     def test_a_file_just_opened_says_nothing(self) -> None:
         growth = out.Growth(0)
-        growth.moved(files(500))
-        assert growth.moved(files(500, 0)) is None
-        assert growth.moved(files(500) + files(40, path="/new", ino=2)) == 40
+        growth.moved(files(500), 130)
+        assert growth.moved(files(500, 0), 130) is None
+        assert growth.moved(files(500) + files(40, path="/new", ino=2), 130) == 40
 
     def test_let_go_and_opened_again(self) -> None:
         growth = out.Growth(0)
-        growth.moved(files(500))
-        assert growth.moved([]) is None
-        assert growth.moved(files(500)) is None
+        growth.moved(files(500), 130)
+        assert growth.moved([], 130) is None
+        assert growth.moved(files(500), 130) is None
 
     def test_woke_after_a_quiet(self) -> None:
         growth = out.Growth(100)
@@ -61,13 +70,13 @@ class TestGrowth:
 
     def test_saved_and_continued(self) -> None:
         growth = out.Growth(100)
-        growth.moved(files(500))
+        growth.moved(files(500), 130)
         growth.grew(120)
         again = out.Growth(400)
         again.load(growth.save())
-        assert again.moved(files(500)) is None
+        assert again.moved(files(500), 130) is None
         assert again.last == 120
-        assert again.moved(files(501)) == 1
+        assert again.moved(files(501), 130) == 1
 
 
 class TestSruns:

@@ -57,6 +57,22 @@ def test_torchrun_like_agent_with_an_inherited_rank(proc: FakeProc) -> None:
     assert workers(proc, 10) == [20, 21, 22, 23]
 
 
+def test_a_rank_that_was_met_before_its_exec(proc: FakeProc) -> None:
+    """Until then it shows its launcher's arguments and variables, under the name that it keeps."""
+    memory, ask = Memory(), Ask(1, [TaskAsk("0", 0, 10, 10)], [], NOW, {}, {})
+
+    def found() -> dict[int, str]:
+        task = next(line for line in look(proc, ask, memory) if isinstance(line, TaskLook))
+        return {p.pid: p.rank for p in task.procs if p.worker}
+
+    proc.add(10, cmd="python3 launcher.py", image=7000)
+    proc.add(20, 10, cmd="python3 ring.py", env={"RANK": "0"}, image=7100)
+    proc.add(21, 10, cmd="python3 launcher.py", image=7000)
+    assert found() == {20: "RANK=0"}
+    proc.add(21, 10, cmd="python3 ring.py", env={"RANK": "1"}, image=7200)
+    assert found() == {20: "RANK=0", 21: "RANK=1"}
+
+
 def test_agent_with_one_child(proc: FakeProc) -> None:
     proc.add(11, cmd="python3 -m torch.distributed.run train.py", env={"PMIX_RANK": "0"})
     proc.add(12, 11, cmd="python3 train.py", env={"PMIX_RANK": "0", "RANK": "0"})
