@@ -37,6 +37,33 @@ class Gpu(msgspec.Struct, omit_defaults=True):
     """It was busy at some time in this attempt."""
 
 
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process waits for in the kernel, where every sample of its main thread found it there."""
+
+    channel: str
+    """/proc/PID/wchan: ``request_wait_answer``, ``rpc_wait_bit_killable``, …"""
+    s: float
+    """For how long at least, seconds: since the first of these samples."""
+    call: str = ""
+    """System call, where it could be told: read, openat, …"""
+    mount: str = ""
+    """Source of the mount whose answer it waits for: ``store1:/export``; "" where it waits for none, or none
+    could be told."""
+    at: str = ""
+    """Where that is mounted, as the process sees it: ``/data``."""
+    kind: str = ""
+    """Its file system: nfs4, lustre, fuse.bindfs, …"""
+
+
+class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last words of a training that is over: after them nothing but exit noise was written."""
+
+    line: str
+    """As it was written, 200 characters at most."""
+    s: float
+    """Since it was first seen, seconds."""
+
+
 class Process(msgspec.Struct, omit_defaults=True):
     """One worker process: a process that does the worker's work; wrappers and agents are none."""
 
@@ -68,6 +95,8 @@ class Process(msgspec.Struct, omit_defaults=True):
     ties: list[int] = []
     """A number per TCP connection that it holds, the same number at both ends: two processes of a step that
     share one are tied. Sent until the step is known to be tied, 32 at most."""
+    wait: Wait | None = None
+    """None: it was not asked (it has its pulse), it does not wait, or it could not be read."""
 
 
 class Worker(msgspec.Struct, omit_defaults=True):
@@ -123,6 +152,8 @@ class Step(msgspec.Struct, omit_defaults=True):
     """Its usual (median) gap between two growths of output, over the last 20."""
     log: str = ""
     """Path of the file that holds the step's output, for people."""
+    finished: Finished | None = None
+    """Told by the node that holds the file. None: the training is not known to be over."""
     workers: list[Worker] = []
     unknown: list[Unknown] = []
 

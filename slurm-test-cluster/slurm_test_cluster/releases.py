@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -19,7 +20,8 @@ class Release:
 
     @property
     def image(self) -> str:
-        return f"astraeus-test-cluster:{self.slurm}"
+        # Two checkouts on one machine would take each other's image away from under them.
+        return f"{os.environ.get('ASTRAEUS_TEST_IMAGE', 'astraeus-test-cluster')}:{self.slurm}"
 
 
 RELEASES = {

@@ -134,7 +134,8 @@ class View:
             complete=len({w.rank for w in workers}) >= some.tasks,
             output_s=youngest[0], output_at=youngest[1],
             output_gap_s=max((p.output_gap_s for _, p in parts if p.output_gap_s is not None), default=None),
-            log=next((p.log for _, p in parts if p.log), ""), workers=tuple(workers))
+            log=next((p.log for _, p in parts if p.log), ""), workers=tuple(workers),
+            finished=next((p.finished for _, p in parts if p.finished), None))
 
     def _shared(self, memory: StepMemory, parts: Pieces) -> tuple[float | None, float | None, bool]:
         """(age, Unix time, lost) of the step's shared output; lost: the node that holds it is silent."""
@@ -176,7 +177,7 @@ class View:
             pid=p.pid, local=p.local, rank=p.rank, comm=p.comm, state=p.state, state_s=clock.age(p.state_s),
             exit_status=p.exit_status, pulse=p.pulse, pulse_base=p.pulse_base,
             pulse_gone_s=clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s,
-            traced=p.traced, tied=key_of(worker, p) in memory.tied)
+            traced=p.traced, tied=key_of(worker, p) in memory.tied, wait=p.wait)
 
 
 def fold(nodes: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
+from astraeus_protocol.report import Finished, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class ProcessView(msgspec.Struct, frozen=True):
     traced: bool
     tied: bool
     """It is part of the gang: it shares (or shared) a connection with another worker process of the step."""
+    wait: Wait | None = None
 
 
 class GpuView(msgspec.Struct, frozen=True):
@@ -103,6 +105,8 @@ class StepView(msgspec.Struct, frozen=True):
     workers: tuple[WorkerView, ...]
     output_at: float | None = None
     """Unix time of the youngest output of any of its workers."""
+    finished: Finished | None = None
+    """Its output's last words say that the training is over."""
 
 
 class JobView(msgspec.Struct, frozen=True):
