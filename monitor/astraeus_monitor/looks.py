@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from . import survey
+from . import survey, tail, tails
 from .clock import Clock
 from .job import YOUNG_S, JobWatch
 from .log import fenced, say_once
@@ -19,9 +19,12 @@ from .probes import BUSY, Probes
 from .procfs import Proc
 from .servant import Servant
 from .sources import gpu
+from .watch import StepWatch
 
 AT_ONCE = 4
 """Looks in children of their own that run at a time."""
+TAILS_AT_ONCE = 2
+"""Ends of outputs that are read at a time: a fork each, and seldom."""
 SURVEY_EVERY_S, SURVEY_FIRST_S = 60.0, 20.0
 """Between two surveys of all processes; in a job's first minute."""
 
@@ -60,6 +63,7 @@ class Looks:
             self.last_survey, self.next_survey = now, now + (SURVEY_FIRST_S if fresh else SURVEY_EVERY_S)
             self._survey()
         self._next()
+        self._read_tails(now)
         if not any(job.running() for job in self.jobs.values()):
             self.looker.stop()
 
@@ -155,6 +159,27 @@ class Looks:
                          culprit=culprit is not None and (task.step, task.rank) == (culprit.step, culprit.rank))
         self._next()
         self.seen()
+
+    def _read_tails(self, now: float) -> None:
+        for job in self.jobs.values():
+            kind = f"tail {job.job}"
+            if sum(other.startswith("tail ") for other in self.probes.running) >= TAILS_AT_ONCE:
+                return
+            if job.dropped or kind in self.probes.running:
+                continue
+            for step in job.steps.values():
+                asked = tails.ask(job, step, now)
+                if asked is not None:
+                    why = self.probes.start(kind, partial(tail.read, self.proc, asked),
+                                            partial(self._tail_read, job, step))
+                    if why:
+                        tails.take(step, [], why)
+                    break  # a job's next step is for the next tick
+
+    def _tail_read(self, job: JobWatch, step: StepWatch, lines: list[bytes], why: str) -> None:
+        tails.take(step, lines, why)
+        if self.jobs.get(job.job) is job:
+            self.seen()
 
     def _survey(self) -> None:
         self.probes.start("survey", lambda: survey.survey(self.proc), self._surveyed)

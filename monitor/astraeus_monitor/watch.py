@@ -16,6 +16,7 @@ from .procfs import Stat
 from .sources import output as out
 from .sources.gpu import indices
 from .sources.process import pulse_gone_in_most
+from .sources.words import Words
 from .tree import Identity
 from .worker import EXIT_LINE_S, WorkerWatch
 
@@ -40,6 +41,7 @@ class StepWatch:
         self.workers: dict[int, WorkerWatch] = {}
         self.growth = out.Growth(now)
         self.gaps = out.Gaps()
+        self.words = Words()
         self.sruns: list[Identity] = []
         self.shared_seen = False
         self.shared_missed = ""
@@ -125,7 +127,7 @@ class StepWatch:
     def marks(self, now: float) -> list[object]:
         """What is told at once when it changes."""
         processes = [p for w in self.workers.values() for p in w.roster.processes if w.running]
-        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, *(
+        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, self.words.line, *(
             (w.rank, w.pid, w.state, w.growth.woke_at, *((p.pid, p.sign(now)) for p in w.roster.processes))
             for w in self.workers.values())]
 
@@ -145,6 +147,8 @@ class StepWatch:
             why = ("srun has no file open for the output" if self.sruns else
                    f"output goes through srun on {self.launch_host}, which the monitor does not find there")
             unknown.append(report.Unknown("output", why))
+        if self.running and self.words.fault:
+            unknown.append(report.Unknown("finished", self.words.fault))
         log = self.growth.path or next((w.growth.path for w in self.workers.values() if w.growth.path), "")
         gap = self.gaps.median()
         return report.Step(
@@ -152,7 +156,7 @@ class StepWatch:
             nodes=max(1, integer(facts.get("nodes"), 1)), tasks=max(1, integer(facts.get("tasks"), 1)),
             node_id=integer(facts.get("node_id")), nodelist=facts.get("nodelist", ""),
             settings=settings(facts), plugin=self.plugin, ended=self.ended_at is not None, output_s=output_s,
-            output_gap_s=gap, log=log,
+            output_gap_s=gap, log=log, finished=self.words.record(now) if self.running else None,
             workers=[w.record(now, gpus_of(self, w), self.step, ties=not self.tied)
                      for w in self.workers.values()],
             unknown=unknown)
@@ -160,6 +164,7 @@ class StepWatch:
     def save(self) -> dict[str, Any]:
         """For the clock file."""
         return {"growth": self.growth.save(), "gaps": list(self.gaps.gaps), "gap_last": self.gaps.last,
+                "words": self.words.save(),
                 "tied": self.tied, "sruns": self.sruns, "shared": self.shared_seen, "end_told": self.end_told,
                 "ended_at": self.ended_at, "workers": {str(r): w.save() for r, w in self.workers.items()}}
 
@@ -168,6 +173,7 @@ class StepWatch:
         self.growth.load(saved["growth"])
         self.gaps.gaps.extend(float(gap) for gap in saved["gaps"])
         self.gaps.last = saved["gap_last"]
+        self.words.load(saved.get("words", self.words.save()))
         self.tied, self.shared_seen, self.end_told = saved["tied"], saved["shared"], saved["end_told"]
         self.sruns = [(int(pid), int(start)) for pid, start in saved["sruns"]]
         for rank, worker in saved["workers"].items():

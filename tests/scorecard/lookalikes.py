@@ -40,6 +40,12 @@ def gang_checkpoint() -> Made:
                           "huggingface/accelerate#2912"), SITE_60S
 
 
+def evaluates_after_training() -> Made:
+    world = gang(step_settings={"stall_after": "60"}, output=every(10, 120))
+    world.words = [(136, FAR, "`Trainer.fit` stopped: `max_epochs=3` reached.")]
+    return world, nothing("the training's last words, then an evaluation without a line, its GPUs busy"), ""
+
+
 def seven_of_eight_finished() -> Made:
     ranks = [Rank(rank=i, node="c1", procs=[Proc(pid=4000 + i)]) for i in range(8)]
     for rank in ranks[:7]:
@@ -222,4 +228,4 @@ LOOKALIKES = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number,
     members_exited_zero, launcher_finishes, launcher_zombies, all_stopped, suspended_by_slurm, time_slices,
     time_slices_patience, silent_node, silent_holder, block_buffered, debugger, restart_in_place, gpu_unknown,
     left_out_by_name, no_stall_watch, interactive, step_without_gpus, metric_named, completing, long_barrier,
-    before_the_first_step, stopped_but_not_missed), 51)}
+    before_the_first_step, stopped_but_not_missed, evaluates_after_training), 51)}

@@ -62,6 +62,9 @@ def _stalled(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: lis
     for field in ("worker", "rank", "pid", "node", "rule", "job", "action"):
         if field in verdict and finding.get(field) != verdict[field]:
             faults.append(f"{field} is {finding.get(field)!r}, not {verdict[field]!r}")
+    words = finding.get("details", {}).get("finished")
+    if words != verdict.get("finished"):
+        faults.append(f"its last words are {words!r}, not {verdict.get('finished')!r}")
     late = first["now"] - verdict["fault_at"]
     if not verdict["after"] <= late <= verdict["within"]:
         faults.append(f"found {late:.1f} s after the fault, "

@@ -198,8 +198,32 @@ def all_independent_quiet() -> Made:
                          rank=None, rule="silent", says=["4 of 4 ranks use no CPU"]), ""
 
 
+RESTART = {"stall_after": "60", "restart_stalled": "1"}
+
+
+def finished_not_exited() -> Made:
+    last = "[titan] 2026-10-07 13:02:00,118 - root - INFO - Training completed"
+    world = stuck(gang(busy=every(5, FAULT), step_settings=dict(RESTART)))
+    world.words = [(FAULT + 16, FAR, last)]
+    return world, expect(
+        "a training is over and its gang hangs at exit: told, and not to be restarted", "modelscope/ms-swift#7992",
+        worker="1001", rank=None, rule="gpus_idle", action="restart", finished=last,
+        says=[f'finished but not exited: last words "{last}" at 13:02 UTC']), ""
+
+
+def words_in_the_middle() -> Made:
+    world = stuck(gang(step_settings=dict(RESTART)), at=180, odd=(5,))
+    before, after = every(10, 60), every(10, 180)
+    world.output = lambda t: before(t) if t < 100 else after(t)
+    world.words = [(76, 110, "`Trainer.fit` stopped: `max_epochs=3` reached.")]
+    state(world, 5, "T", 180)
+    return world, expect(
+        "words of an end in the middle of a run (the first of two trainings), and then a rank is stopped",
+        **RANK_5, fault_at=180, suspect_within=30, action="restart"), ""
+
+
 STALLS = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
     member_stopped, spinning_survivors, zombie, gone_by_signal, gone_with_code, in_d_state,
     local_process_stopped, half_stopped, one_of_two_jobs_idle, gang_idle, never_began, restart_asked,
     silent_without_gpus, as_the_seed_says, continued, stalled_twice, requeued, clocks_wrong, reports_lost,
-    one_silent_beside, after_suspension, all_independent_quiet), 1)}
+    one_silent_beside, after_suspension, all_independent_quiet, finished_not_exited, words_in_the_middle), 1)}

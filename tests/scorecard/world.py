@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.report import Gpu, Job, Process, Report, Step, Worker
+from astraeus_protocol.report import Finished, Gpu, Job, Process, Report, Step, Worker
 
 BOOT = 50_000.0
 """CLOCK_BOOTTIME of the controller at second 0."""
@@ -124,6 +124,8 @@ class World:
     """(from, state); RUNNING from 0."""
     lost: dict[str, Spans] = field(default_factory=dict)
     """Reports of a node that don't come."""
+    words: list[tuple[float, float, str]] = field(default_factory=list)
+    """(start, end, last words of a training): what the output ends with then. Its last growth is their age."""
     skew: dict[str, float] = field(default_factory=dict)
     """Seconds by which a node's time of day is wrong."""
     end: float = 300
@@ -150,6 +152,8 @@ class World:
                     workers=[rank.at(own) for rank in here])
         if self.output is not None and node == self.nodes[0]:
             step.output_s = own - self.output(own)
+            line = next((line for a, b, line in self.words if a <= own < b), "")
+            step.finished = Finished(line, step.output_s) if line else None
         gpus = sorted({gpu for rank in here for gpu in rank.gpus})
         stopped = [(own - a, max(0.0, own - b)) for a, b in self.stopped if a <= own]
         return Job(job=self.job, nonce=self.nonce + node, restarts=self.restarts, uid=1001, user="alice",

@@ -8,6 +8,7 @@ from astraeus_protocol.findings import Finding
 
 from ..config import Restart, Watch
 from ..rules.picture import Picture, StepView
+from ..rules.say import shortened
 from ..slurm.types import JobFacts
 from ..store import Intent, Store
 from . import piece
@@ -105,6 +106,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         total=len(history), max_total=site.max_total,
         progressed_s=progressed, progressed_before_s=before.progressed_s if before else None,
         beside=beside(picture, finding, stalled_steps), allow_beside=watch.allow_beside_progress,
+        last_words=shortened(own.finished.line) if own is not None and own.finished else "",
         in_d=in_d,
         traced=tuple(worker.name for worker in workers if any(p.traced for p in worker.processes)),
         silent_nodes=job.silent_nodes, ranks=ranks, ranks_unknown=max(0, ranks - known),

@@ -51,6 +51,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     beside: str = ""
     """A step of the job that progresses."""
     allow_beside: bool = False
+    last_words: str = ""
+    """Of the stalled step, where they say that its training is over."""
     in_d: tuple[str, ...] = ()
     """Workers with a process in uninterruptible sleep."""
     traced: tuple[str, ...] = ()
@@ -106,6 +108,8 @@ def _lasting(facts: Facts) -> list[tuple[bool, str]]:
         (facts.spent >= facts.budget, f"its restart budget is spent ({facts.spent} of {facts.budget})"),
         (facts.total >= facts.max_total,
          f"the site's bound on restarts of one job is reached ({facts.total} of {facts.max_total})"),
+        (bool(facts.last_words),
+         f"the training is over (its last words: {facts.last_words}); another attempt would do it all again"),
         (nothing, "two attempts running made no progress; another would hang in the same place"),
     ]
 

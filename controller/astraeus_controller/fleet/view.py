@@ -10,6 +10,7 @@ from astraeus_protocol.settings import Settings
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from ..config import Config
+from ..rules.limits import PROGRESS_SLACK_S
 from ..rules.picture import GpuView, JobView, Picture, ProcessView, StepView, WorkerView
 from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Node, StepMemory
 from .ties import key_of, processes_of
@@ -135,7 +136,18 @@ class View:
             output_s=youngest[0], output_at=youngest[1],
             output_gap_s=max((p.output_gap_s for _, p in parts if p.output_gap_s is not None), default=None),
             log=next((p.log for _, p in parts if p.log), ""), workers=tuple(workers),
-            finished=next((p.finished for _, p in parts if p.finished), None))
+            finished=self._finished(parts, youngest[0]))
+
+    def _finished(self, parts: Pieces, youngest: float | None) -> wire.Finished | None:
+        """The last words where the newest output of the step stands: those of a rank whose file has gone quiet
+        while others wrote on are not the step's."""
+        for node, piece in parts:
+            clock = self.clocks[node]
+            ages = [age for age in (clock.age(piece.output_s), *(clock.age(w.output_s) for w in piece.workers))
+                    if age is not None]
+            if piece.finished and ages and youngest is not None and min(ages) <= youngest + PROGRESS_SLACK_S:
+                return wire.Finished(piece.finished.line, clock.age(piece.finished.s) or 0.0)
+        return None
 
     def _shared(self, memory: StepMemory, parts: Pieces) -> tuple[float | None, float | None, bool]:
         """(age, Unix time, lost) of the step's shared output; lost: the node that holds it is silent."""

@@ -10,6 +10,7 @@ from astraeus_protocol.findings import Event, Finding
 from .. import rules
 from ..fleet import Fleet
 from ..rules.conclusion import Conclusion
+from ..rules.finished import FIELD as FINISHED
 from ..rules.gpus_idle import NEVER
 from ..rules.limits import PULSE_BACK_S
 from ..rules.picture import JobView, Picture, Policy
@@ -215,8 +216,12 @@ class Pass:
         return Change("open", finding, opened(finding, picture.now), why)
 
     def _refine(self, finding: Finding, conclusion: Conclusion, picture: Picture) -> list[Change]:
-        """The guilty rank became known, or is another one. The key stays: alerts resolve by it."""
-        if conclusion.rank is None or (conclusion.rank, conclusion.pid) == (finding.rank, finding.pid):
+        """The guilty rank became known, or is another one; or last words became known that say that the training
+        is over, or no longer do. The key stays: alerts resolve by it."""
+        words = conclusion.evidence.get(FINISHED)
+        if conclusion.rank is None and (finding.rank is not None or words == finding.details.get(FINISHED)):
+            return []
+        if (conclusion.rank, conclusion.pid, words) == (finding.rank, finding.pid, finding.details.get(FINISHED)):
             return []
         action = finding.action
         if action == "list" and conclusion.rule != NEVER:  # it is more than a run that never began: by policy again
@@ -224,7 +229,7 @@ class Pass:
         better = msgspec.structs.replace(
             finding, action=action, rule=conclusion.rule, worker=conclusion.worker, rank=conclusion.rank,
             node=conclusion.node, pid=conclusion.pid, said=conclusion.said,
-            details=finding.details | conclusion.evidence | {
+            details={k: v for k, v in finding.details.items() if k != FINISHED} | conclusion.evidence | {
                 "ranks": sorted(ranks_of(finding)), "no_progress_s": round(conclusion.since_s, 1)})
         self._open[finding.key] = better
         return [Change("update", better, opened(better, picture.now), conclusion.said)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import collective_stuck, gpus_idle, metric, node_silent, silent, suspect
+from . import collective_stuck, finished, gpus_idle, metric, node_silent, silent, suspect
 from .conclusion import Conclusion
 from .gang import gang_of
 from .picture import Picture, StepView
@@ -22,7 +22,7 @@ def judge(picture: Picture) -> list[Conclusion]:
     found = node_silent.judge(picture)
     for step in job.steps:
         if step.watched and not step.ended:
-            found += _step(picture, step)
+            found += finished.tell(picture, step, _step(picture, step))
     return found
 
 

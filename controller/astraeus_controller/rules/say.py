@@ -13,6 +13,8 @@ from .picture import GpuView
 
 NOBODY = "no rank stands out"
 NAMED_AT_MOST = 3
+WORDS_AT_MOST = 80
+"""Characters of a run's own words in a sentence."""
 
 
 def clock(at: float, now: float) -> str:
@@ -23,6 +25,16 @@ def clock(at: float, now: float) -> str:
 
 def no_output(at: float, now: float) -> str:
     return f"no output since {clock(at, now)}"
+
+
+def last_words(line: str, at: float, now: float) -> str:
+    """``finished but not exited: last words "Training completed" at 14:02 UTC``"""
+    return f'finished but not exited: last words "{shortened(line)}" at {clock(at, now)}'
+
+
+def shortened(line: str) -> str:
+    """A line of a run's output, for a sentence."""
+    return line if len(line) <= WORDS_AT_MOST else f"{line[:WORDS_AT_MOST - 1]}…"
 
 
 def who(member: Member) -> str:

@@ -23,6 +23,8 @@ class Growth:
         self.marks: dict[str, list[int]] | None = None
         """Path and inode to the positions seen last; None before the first look."""
         self.path = ""
+        self.grown = False
+        """Something was written by the time of the last look; not before a file's first byte."""
         self.woke_at = 0.0
         """When it last grew after a quiet of 30 s or more."""
 
@@ -42,7 +44,7 @@ class Growth:
             if files:
                 self.path = self.path or files[0].path
             if any(file.pos for file in files):
-                self.last = max(self.last, now)
+                self.last, self.grown = max(self.last, now), True
             return None
         most = None
         for key, positions in seen.items():
@@ -63,15 +65,16 @@ class Growth:
         """It grew by its holder's own doing."""
         if now - self.last >= QUIET_S:
             self.woke_at = now
-        self.last = now
+        self.last, self.grown = now, True
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""
-        return {"last": self.last, "marks": self.marks, "path": self.path}
+        return {"last": self.last, "marks": self.marks, "path": self.path, "grown": self.grown}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file."""
         self.last, self.path = float(saved["last"]), str(saved["path"])
+        self.grown = bool(saved.get("grown", True))
         marks = saved["marks"]
         self.marks = None if marks is None else {str(k): [int(p) for p in v] for k, v in marks.items()}
 

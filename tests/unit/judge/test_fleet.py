@@ -9,7 +9,7 @@ from astraeus_controller.config import Config, parse
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.rules.picture import Picture, StepView
 from astraeus_controller.slurm.types import JobFacts, JobRow, Snapshot
-from astraeus_protocol.report import Gpu, Job, Process, Report, Step, Worker
+from astraeus_protocol.report import Finished, Gpu, Job, Process, Report, Step, Worker
 
 WALL = 1_000_000.0
 
@@ -176,6 +176,21 @@ def test_output_of_the_node_that_holds_the_file_counts_for_all() -> None:
     for seq in (2, 3, 4):
         f.report(report(job(step(task(1, output_s=5.0), tasks=2)), node="c2", seq=seq), 100 + 15 * seq)
     assert [w.output_s for w in only(f, 160).workers] == [None, None], "who holds the file is silent"
+
+
+def test_last_words_count_where_the_newest_output_stands() -> None:
+    f = fleet()
+    f.report(report(job(step(task(0, output_s=40), tasks=2, finished=Finished("Training done", 40)))), 100)
+    f.report(report(job(step(task(1, output_s=50), tasks=2)), node="c2"), 100)
+    found = only(f, 105).finished
+    assert found is not None
+    assert (found.line, found.s) == ("Training done", 45)
+    f.report(report(job(step(task(1, output_s=1), tasks=2)), node="c2", seq=2), 115)
+    assert only(f, 115).finished is None, "a rank of another file wrote on"
+    f.report(report(job(step(task(1, output_s=2), tasks=2, finished=Finished("Training done", 2))), node="c2", seq=3), 116)
+    again = only(f, 116).finished
+    assert again is not None
+    assert again.s == 2
 
 
 def test_no_output_known_at_all_stays_unknown() -> None:

@@ -9,6 +9,7 @@ from astraeus_controller.config import Config
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.judging.pass_ import Change, Pass
 from astraeus_controller.rules.picture import Picture
+from astraeus_protocol.report import Finished
 from msgspec import structs
 
 from .views import NOW, gpu, odd, picture, process, waiting, worker
@@ -152,6 +153,26 @@ def test_guilty_rank_is_refined_and_the_key_stays() -> None:
         "update", opened.finding.key, 5, "123-5")
     assert update.event is not None
     assert update.event.message.startswith("Suspect: no output since")
+
+
+def test_last_words_that_come_later_are_told_and_taken_back() -> None:
+    p = passes()
+
+    def quiet(line: str = "") -> Picture:
+        found = picture(*(waiting(rank, output_s=1000.0) for rank in range(4)))
+        over = Finished(line, 1000.0) if line else None
+        return structs.replace(found, job=structs.replace(found.job, steps=tuple(
+            structs.replace(step, finished=over) for step in found.job.steps)))
+
+    [opened] = p.judge(quiet(), BOOT)
+    [told] = p.judge(quiet("Training done"), BOOT + 15)
+    assert (told.kind, told.finding.key) == ("update", opened.finding.key)
+    assert told.finding.said == opened.finding.said + '; finished but not exited: last words "Training done" at 13:57 UTC'
+    assert told.finding.details["finished"] == "Training done"
+    assert p.judge(quiet("Training done"), BOOT + 30) == []
+    [back] = p.judge(quiet(), BOOT + 45)
+    assert (back.finding.said, "finished" in back.finding.details) == (opened.finding.said, False)
+    assert p.judge(quiet(), BOOT + 60) == []
 
 
 def test_suspended_changes_nothing() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from astraeus_controller.rules import Conclusion, judge
+from astraeus_protocol.report import Finished
 from msgspec import structs
 
-from .views import gpu, odd, picture, process, waiting, worker
+from .views import NOW, gpu, odd, picture, process, waiting, worker
 
 
 def verdicts(found: list[Conclusion]) -> list[tuple[str, str]]:
@@ -246,6 +247,26 @@ def test_lost_pulse_needs_quiet_output(output_s: float, gap: float | None, expec
 
 
 # Everything
+
+def test_last_words_are_said_with_stall_and_suspect() -> None:
+    line = "2026-10-07 14:01:50 | INFO | __main__:main:42 - " + "Training completed " * 4
+    over = Finished(line, 730.0)
+    members = [waiting(rank) for rank in range(4)]
+
+    def said(output_s: float) -> Conclusion:
+        found = picture(*(structs.replace(one, output_s=output_s, output_at=NOW - output_s) for one in members))
+        steps = tuple(structs.replace(step, finished=over) for step in found.job.steps)
+        [conclusion] = judge(structs.replace(found, job=structs.replace(found.job, steps=steps)))
+        return conclusion
+
+    for output_s, verdict in ((1000.0, "stalled"), (730.0, "suspect")):
+        conclusion = said(output_s)
+        assert conclusion.verdict == verdict
+        assert conclusion.said.endswith(
+            'no rank stands out; finished but not exited: last words "2026-10-07 14:01:50 | INFO | __main__:main:42 - '
+            'Training completed Training com…" at 14:01 UTC')
+        assert conclusion.evidence["finished"] == line
+
 
 def test_metric_named_silences_the_other_rules() -> None:
     found = judge(picture(*gang(odd(5, "T")), metric="step"))

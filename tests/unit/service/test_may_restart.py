@@ -24,6 +24,8 @@ CASES = [
     ({"total": 50}, "no", "the site's bound on restarts of one job is reached (50 of 50)"),
     ({"progressed_s": 5, "progressed_before_s": 12}, "no",
      "two attempts running made no progress; another would hang in the same place"),
+    ({"last_words": "Training completed"}, "no",
+     "the training is over (its last words: Training completed); another attempt would do it all again"),
     ({"stalled_jobs": 4}, "not_now",
      "4 jobs stalled within 10 min: the cause lies outside of them, so nothing is stopped"),
     ({"state": "SUSPENDED"}, "not_now", "the job is suspended"),
