@@ -85,7 +85,9 @@ def _step(step: Json, now: datetime) -> str:
     what = f"stalled after {span(step['stall_after_s'])}, {step['action']}" if step["watched"] else step["reason"]
     state = "ended" if step["ended"] else f"last output {ago(step['last_output_at'], now)} ago" if (
         step["last_output_at"]) else "no output seen"
-    return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}"
+    over = f"; finished but not exited: last words \"{safe(step['finished']['line'])}\"" if (
+        step.get("finished") and not step["ended"]) else ""
+    return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}{over}"
 
 
 def _worker(worker: Json, now: datetime) -> list[str]:

@@ -45,7 +45,7 @@ def progress(picture: Picture, findings: Iterable[Finding], step: str = "") -> J
         "run": job.run, "run_name": job.name, "job": job.job, "user": job.user, "partition": job.partition,
         "state": job.state or "unknown", "restarts": job.restarts, "machines": job.nodelist,
         "silent_machines": list(job.silent_nodes), "suspended": job.suspended, "ended": job.ended,
-        "steps": [_step(s) for s in steps],
+        "steps": [_step(s, picture.now) for s in steps],
         "workers": [_worker(picture, s, w, named) for s in steps if _has_workers(s, job.steps) for w in s.workers],
     }
 
@@ -55,13 +55,14 @@ def _has_workers(step: StepView, steps: Iterable[StepView]) -> bool:
     return step.step != "batch" or step.watched or all(other is step or other.ended for other in steps)
 
 
-def _step(step: StepView) -> Json:
+def _step(step: StepView, now: float) -> Json:
     policy = step.policy
     return {
         "step": step.step, "name": step.name, "tasks": step.tasks, "watched": step.watched,
         "reason": step.watch_reason, "ended": step.ended, "complete": step.complete, "log": step.log,
         "stall_after_s": policy.after, "action": policy.action, "mode": policy.mode,
         "max_restarts": policy.max_restarts, "last_output_at": iso(step.output_at),
+        "finished": {"line": step.finished.line, "since": iso(now - step.finished.s)} if step.finished else None,
     }
 
 

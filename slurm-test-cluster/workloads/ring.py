@@ -50,6 +50,13 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--until-restart", action="store_true", help="no end at first, 20 steps in a restarted job"
     )
+    parser.add_argument(
+        "--say-at", nargs=2, metavar=("N", "TEXT"), help="rank 0 prints TEXT at step N, then waits for --pause"
+    )
+    parser.add_argument("--pause", type=float, default=0, metavar="SECONDS", help="after --say-at's text")
+    parser.add_argument(
+        "--last-words", metavar="TEXT", help="rank 0 prints TEXT after the last step, and the exit hangs"
+    )
     chosen = parser.parse_args()
     if chosen.save_on_term is not None:
         chosen.save_on = ["TERM", chosen.save_on_term]
@@ -114,6 +121,21 @@ class Ring:
                 self.gang.say(f"step {self.step}") if self.chosen.print_all else os.write(
                     1, b"step %d\n" % self.step
                 )
+            if self.chosen.say_at and self.step == int(self.chosen.say_at[0]) and self.gang.rank == 0:
+                os.write(1, f"{self.chosen.say_at[1]}\n".encode())
+                time.sleep(self.chosen.pause)
+        if self.chosen.last_words:
+            self.hang_at_exit()
+
+    def hang_at_exit(self) -> None:
+        """What a training looks like whose work is done and whose process group is never torn down."""
+        if self.gang.rank == 0:
+            os.write(1, f"{self.chosen.last_words}\n".encode())
+        os.write(2, (
+            f"[rank{self.gang.rank}]:[W205 18:00:34.953145631 ProcessGroupNCCL.cpp:1538] Warning: WARNING: "
+            "destroy_process_group() was not called before program exit, which can leak resources.\n"
+        ).encode())
+        self.gang.previous.recv(1)
 
     def exchange(self) -> None:
         data = self.step.to_bytes(8, "big") * (PAYLOAD // 8)

@@ -15,7 +15,7 @@ from .finished import GOES_ON, OVER, shown
 QUIET_S, QUIET_MAX_S = 15.0, 60.0
 """Output is quiet after three of its usual gaps, within these bounds: who prints each 20 s is not read each 20 s."""
 GAPS = 3
-AGAIN_S = 30.0
+AGAIN_S = 15.0
 """Between two readings where words of the end were followed by more."""
 RETRY_S, RETRY_MAX_S = 60.0, 600.0
 

@@ -37,6 +37,17 @@ def test_table_leaves_out_empty_columns() -> None:
     assert list(text.table(("A", "B", "C"), [["1", "-", "x"], ["22", "-", "-"]])) == ["A   C", "1   x", "22  -"]
 
 
+def test_last_words_of_a_step() -> None:
+    step = {"step": "0", "tasks": 8, "watched": True, "stall_after_s": 1800, "action": "restart", "ended": False,
+            "last_output_at": "2026-11-29T14:02:00Z", "finished": None}
+    answer = {"run": "123", "run_name": "llm", "restarts": 0, "ended": False, "state": "RUNNING", "machines": "c1",
+              "reason": "x", "silent_machines": [], "workers": [], "steps": [step]}
+    line = "  step 0: 8 tasks, stalled after 30m, restart; last output 12m ago"
+    assert list(text.progress(answer, NOW))[1] == line
+    step["finished"] = {"line": "Training\x1b[0m done", "since": "2026-11-29T14:02:00Z"}
+    assert list(text.progress(answer, NOW))[1] == line + '; finished but not exited: last words "Training\\x1b[0m done"'
+
+
 def test_history() -> None:
     events = {"events": [{"at": "2026-11-29T14:14:05Z", "worker": "123-5", "run": "123", "message": "Stalled: a\nb"}]}
     assert list(text.history(events)) == ["2026-11-29 14:14:05  123-5  Stalled: a\\nb"]

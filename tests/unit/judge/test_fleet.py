@@ -187,7 +187,8 @@ def test_last_words_count_where_the_newest_output_stands() -> None:
     assert (found.line, found.s) == ("Training done", 45)
     f.report(report(job(step(task(1, output_s=1), tasks=2)), node="c2", seq=2), 115)
     assert only(f, 115).finished is None, "a rank of another file wrote on"
-    f.report(report(job(step(task(1, output_s=2), tasks=2, finished=Finished("Training done", 2))), node="c2", seq=3), 116)
+    done = step(task(1, output_s=2), tasks=2, finished=Finished("Training done", 2))
+    f.report(report(job(done), node="c2", seq=3), 116)
     again = only(f, 116).finished
     assert again is not None
     assert again.s == 2

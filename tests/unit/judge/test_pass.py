@@ -167,7 +167,8 @@ def test_last_words_that_come_later_are_told_and_taken_back() -> None:
     [opened] = p.judge(quiet(), BOOT)
     [told] = p.judge(quiet("Training done"), BOOT + 15)
     assert (told.kind, told.finding.key) == ("update", opened.finding.key)
-    assert told.finding.said == opened.finding.said + '; finished but not exited: last words "Training done" at 13:57 UTC'
+    words = '; finished but not exited: last words "Training done" at 13:57 UTC'
+    assert told.finding.said == opened.finding.said + words
     assert told.finding.details["finished"] == "Training done"
     assert p.judge(quiet("Training done"), BOOT + 30) == []
     [back] = p.judge(quiet(), BOOT + 45)
