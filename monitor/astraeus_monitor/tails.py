@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .job import JobWatch
+from .sources.words import PATIENCE_S
 from .tail import DECODER, TailAsk, TailLook
 from .watch import StepWatch, integer
 
@@ -37,7 +38,8 @@ def source(job: JobWatch, step: StepWatch) -> Source | None:
 def ask(job: JobWatch, step: StepWatch, now: float) -> TailAsk | None:
     """What is to be read of a step now, if anything."""
     found = source(job, step)
-    if found is None or not step.words.due(found.grew, step.gaps.median(), now):
+    patience = integer(step.facts.get("stall_after") or job.facts.get("stall_after")) or PATIENCE_S
+    if found is None or not step.words.due(found.grew, step.gaps.median(), now, patience):
         return None
     step.words.begin(found.grew, now)
     return found.ask

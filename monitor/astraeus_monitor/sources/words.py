@@ -12,8 +12,11 @@ from astraeus_protocol import report
 
 from .finished import GOES_ON, OVER, shown
 
-QUIET_S, QUIET_MAX_S = 15.0, 60.0
-"""Output is quiet after three of its usual gaps, within these bounds: who prints each 20 s is not read each 20 s."""
+QUIET_S, QUIET_MAX_S = 15.0, 300.0
+"""Output is quiet after three of its usual gaps, within these bounds and half of the run's patience: who prints each
+20 s is not read each 20 s, and what the end says is known before the run is called stalled."""
+PATIENCE_S = 120.0
+"""Taken where the run named none and the site's is not known here: rather read too often than too late."""
 GAPS = 3
 AGAIN_S = 15.0
 """Between two readings where words of the end were followed by more."""
@@ -34,13 +37,13 @@ class Words:
         self.retry_s = RETRY_S
         self.fault = ""
 
-    def due(self, newest: float, gap: float | None, now: float) -> bool:
+    def due(self, newest: float, gap: float | None, now: float, patience_s: float = PATIENCE_S) -> bool:
         """Whether the end is to be read now. ``newest``: when the output last grew; ``gap``: its usual gap."""
         if now < self.not_before or (self.covered is not None and newest <= self.covered):
             return False
         if self.line and now - self.read_at >= AGAIN_S:
             return True
-        return now - newest >= min(max(QUIET_S, GAPS * (gap or 0)), QUIET_MAX_S)
+        return now - newest >= max(QUIET_S, min(GAPS * (gap or 0), QUIET_MAX_S, patience_s / 2))
 
     def begin(self, newest: float, now: float) -> None:
         """It is being read."""

@@ -144,7 +144,15 @@ class TestWords:
     def test_who_prints_each_20_s_is_not_read_each_20_s(self) -> None:
         assert not Words().due(100, 20, 159)
         assert Words().due(100, 20, 160)
-        assert Words().due(100, 600, 160), "a minute is quiet for everybody"
+        assert not Words().due(100, 40, 219, 1800)
+        assert Words().due(100, 40, 220, 1800)
+        assert Words().due(100, 600, 400, 86_400), "five minutes are quiet for everybody"
+
+    def test_read_before_the_run_is_called_stalled(self) -> None:
+        assert Words().due(100, 600, 115, 30)
+        assert not Words().due(100, 600, 144, 90)
+        assert Words().due(100, 600, 145, 90)
+        assert Words().due(100, 600, 160), "patience not known here"
 
     def test_over_since_the_growth_that_brought_the_words(self) -> None:
         words = Words()
