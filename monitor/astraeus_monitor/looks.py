@@ -178,6 +178,7 @@ class Looks:
 
     def _tail_read(self, job: JobWatch, step: StepWatch, lines: list[bytes], why: str) -> None:
         tails.take(step, lines, why)
+        self._read_tails(self.clock.boot())
         if self.jobs.get(job.job) is job:
             self.seen()
 

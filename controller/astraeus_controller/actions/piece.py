@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 from astraeus_protocol.findings import Finding
 
+from ..rules.finished import FIELD as FINISHED
+
 START, END = "[astraeus: ", "]"
 LIMIT = 400
 """Bytes of a piece, brackets included."""
@@ -78,6 +80,8 @@ def open_text(findings: list[Finding], note: str = "") -> str:
     first = min(findings, key=lambda finding: (finding.since, finding.key))
     more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
     text = f"stalled since {clock(first.since, first.detected_at)} UTC, {place(first)}{more}"
+    if all(finding.details.get(FINISHED) for finding in findings):
+        text += ", finished but not exited"
     return f"{text}, {note}" if note else text
 
 

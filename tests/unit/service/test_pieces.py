@@ -25,6 +25,9 @@ def test_texts() -> None:
     assert piece.open_text([one, finding(key="x", rank=7)]) == "stalled since 14:02 UTC, rank 5 on c3 and 1 more"
     assert piece.open_text([finding(rank=None, worker="123.1", step="1")]) == (
         "stalled since 14:02 UTC, step 1, no rank stands out")
+    over = finding(rank=None, details={"finished": "Training done"})
+    assert piece.open_text([over]) == "stalled since 14:02 UTC, no rank stands out, finished but not exited"
+    assert piece.open_text([over, one]).endswith("no rank stands out and 1 more")
     assert piece.closing_text(one, SINCE + 86400, "job ended").startswith("stalled 11-30 14:02-14:02,")
 
 
