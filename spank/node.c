@@ -41,19 +41,26 @@ const char *node_state_dir(void)
 	return test_path("ASTRAEUS_STATE_DIR", STATE_DIR);
 }
 
+/* The mode is set after, so that no umask bends it: a user has to come through to the stop file. */
+static void make_directory(const char *path, mode_t mode)
+{
+	if (mkdir(path, 0700) == 0)
+		chmod(path, mode);
+}
+
 static int open_jobs(bool make)
 {
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/jobs", node_state_dir());
 	if (make) {
-		mkdir(node_state_dir(), 0755);
-		mkdir(path, 0755);
+		make_directory(node_state_dir(), 0755);
+		make_directory(path, 0711);
 	}
 	return open(path, OPEN_DIR);
 }
 
-/* mkdirat() and openat() of job's directory; the mode is set after, so that no umask bends it. */
+/* mkdirat() and openat() of job's directory. */
 static int open_job(uint32_t job, bool make)
 {
 	char name[16];

@@ -35,7 +35,7 @@ bool line_write(int fd, struct line *line);
 
 /* Directory of a job, -1 when it has none. */
 int node_open_job(uint32_t job);
-/* The same, made first where it is missing: 0711, in jobs/ 0755. */
+/* The same, made first where it is missing: 0711, in jobs/ 0711. */
 int node_make_job(uint32_t job);
 /* A small file of a job directory into text (NUL-terminated); -1 when there is none. */
 ssize_t node_read(int job_dir, const char *name, char *text, size_t size);

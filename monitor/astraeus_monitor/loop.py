@@ -82,7 +82,7 @@ class Monitor:
 
     def open(self) -> None:
         """Make the state directory and the FIFO that wakes us. Raises OSError."""
-        (self.state_dir / "jobs").mkdir(mode=0o755, parents=True, exist_ok=True)
+        (self.state_dir / "jobs").mkdir(mode=0o711, parents=True, exist_ok=True)
         Wake(self.state_dir / "wake", self.selector, self._wake)
 
     def run(self, lock: Lock | None = None, until: Callable[[], bool] = lambda: False) -> None:

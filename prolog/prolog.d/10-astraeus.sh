@@ -26,12 +26,12 @@ newline='
 # Left over from an attempt whose Epilog never ran: a requeued job keeps its id.
 [ -e "$dir" ] && rm -rf "$dir"
 
-# 0711 for the directory (the user reaches the stop file in it, and lists nothing), 0600 for what is in it.
-if [ ! -d "$state/jobs" ]; then
-	umask 022
-	mkdir -p "$state/jobs" 2>/dev/null || exit 0
-fi
+# 0711 for the directories: a user reaches the stop file by its path, and lists neither other users' jobs nor what is
+# in their own (containers have jobs/ mounted). 0600 for what is in them.
+umask 022
+[ -d "$state" ] || mkdir -p "$state" 2>/dev/null || exit 0
 umask 066
+[ -d "$state/jobs" ] || mkdir "$state/jobs" 2>/dev/null || exit 0
 mkdir "$dir" 2>/dev/null || exit 0
 umask 077
 

@@ -4,6 +4,7 @@
 
     monitor.lock            held by the monitor (flock); its PID inside
     wake                    FIFO: a byte in it tells the monitor to look at jobs/ now
+    jobs/        (0711)     what containers have mounted; who isn't root lists nothing
     jobs/<id>/   (0711)     one per watched job
         job      (0600)     Prolog's (or the plugin's) ``key=value`` lines
         steps/<step> (0600) the plugin's lines, appended: one ``step``, then ``task``, ``exit``, ``end``

@@ -43,7 +43,7 @@ def test_a_gpu_job_without_options_is_handed_over(state: Path) -> None:
 def test_modes(state: Path) -> None:
     prolog(state)
     modes = {str(p.relative_to(state)): stat.S_IMODE(p.stat().st_mode) for p in state.rglob("*")}
-    assert modes == {"jobs": 0o755, "jobs/111": 0o711, "jobs/111/job": 0o600}
+    assert modes == {"jobs": 0o711, "jobs/111": 0o711, "jobs/111/job": 0o600}
 
 
 def test_slurm_2205_names_the_node_list_otherwise(state: Path) -> None:

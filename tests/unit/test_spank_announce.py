@@ -40,6 +40,16 @@ def wait_for(path: Path, seconds: float = 5) -> str:
     return path.read_text()
 
 
+def test_a_user_comes_through_to_the_stop_file_whatever_the_umask(tmp_path: Path, start_monitor: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        on_node(tmp_path / "run", [*node_step(), *started(("stall-after", "60s"))], start_monitor)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("run", "run/jobs", "run/jobs/123")]
+    assert modes == [0o755, 0o711, 0o711]
+
+
 def test_a_step_that_asks_announces_its_job(state: Path, start_monitor: Path) -> None:
     environment = {"SLURM_JOB_USER": "alice", "SLURM_JOB_ACCOUNT": "physics\nuid=0", "SLURM_CLUSTER_NAME": "hs",
                    "SLURM_JOB_NODELIST": "c[1-2]", "SLURM_JOB_NUM_NODES": "2", "SLURM_HET_JOB_ID": "120",
