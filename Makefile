@@ -89,8 +89,9 @@ install-node: spank $(DESTDIR)$(OPT)/venv/bin/python
 	install -m 0755 prolog/prolog.d/10-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh
 	install -m 0755 prolog/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh
 	install -m 0644 packaging/astraeus-monitor.service packaging/astraeus-monitor.path $(DESTDIR)$(PREFIX)/lib/systemd/system/
-	install -d $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
+	install -d $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 	install -m 0644 packaging/enroot/50-astraeus.fstab $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab
+	install -m 0755 packaging/enroot/50-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d/50-astraeus.sh
 	install -m 0644 packaging/tmpfiles.d/astraeus.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/astraeus.conf
 	install -d $(DESTDIR)$(SYSCONFDIR)/astraeus
 	install -m 0644 packaging/astraeus.toml $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
@@ -111,8 +112,8 @@ uninstall:
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.service $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.path \
 	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service
-	rm -f $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab
-	@rmdir $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d $(DESTDIR)$(SYSCONFDIR)/enroot 2>/dev/null || true
+	rm -f $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d/50-astraeus.sh
+	@cd $(DESTDIR)$(SYSCONFDIR) && rmdir enroot/mounts.d enroot/hooks.d enroot 2>/dev/null || true
 	@if grep -qs '^ *bind path *= */run/astraeus' $(DESTDIR)$(SYSCONFDIR)/apptainer/apptainer.conf \
 	    $(DESTDIR)$(SYSCONFDIR)/singularity/singularity.conf; then \
 	  echo "left $(PREFIX)/lib/tmpfiles.d/astraeus.conf: without its folder no container would start here until"; \

@@ -16,10 +16,13 @@ LAUNCHERS = SHELLS | {
     "env", "timeout", "nice", "ionice", "numactl", "taskset", "time", "stdbuf", "setsid", "nohup", "xargs",
     "parallel", "unbuffer", "script", "mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy",
     "hydra_bstrap_proxy", "orterun", "orted", "prterun", "prted", "singularity", "apptainer", "starter",
-    "starter-suid", "enroot", "enroot-mount", "bwrap", "podman", "conmon", "runc", "crun", "tini", "torchrun",
-    "accelerate", "deepspeed", "horovodrun", "nsys", "ncu"}
-OUTSIDE = frozenset({"srun", "slurmstepd", "sbcast", "scontrol", "squeue", "sacct", "nvidia-smi", "dcgmi",
-                     "nvtop"})
+    "starter-suid", "appinit", "enroot", "enroot-mount", "enroot-nsenter", "enroot-switchroot", "ch-run", "bwrap",
+    "unshare", "nsenter", "chroot", "setpriv", "podman", "conmon", "runc", "crun", "tini", "tini-static",
+    "dumb-init", "catatonit", "docker-init", "torchrun", "accelerate", "deepspeed", "horovodrun", "nsys", "ncu"}
+MOUNTERS = frozenset({"squashfuse", "squashfuse_ll", "fuse-overlayfs", "fuse2fs", "gocryptfs", "fusermount",
+                      "fusermount3"})
+"""Serve a container's file system from inside the task's tree, with the task's rank in their environment."""
+OUTSIDE = MOUNTERS | {"srun", "slurmstepd", "sbcast", "scontrol", "squeue", "sacct", "nvidia-smi", "dcgmi", "nvtop"}
 FILTERS = frozenset({"tee", "cat", "grep", "egrep", "sed", "awk", "gawk", "mawk", "ts", "tail", "head",
                      "sort", "uniq", "gzip", "zstd", "rotatelogs"})
 INTERPRETERS = frozenset({"python", "pypy", "julia", "java", "node", "ruby", "perl", "Rscript", "R", "lua",
@@ -102,22 +105,26 @@ def is_copy(child: ProcLook, parent: ProcLook) -> bool:
 
 
 def _inside(procs: list[ProcLook]) -> list[ProcLook]:
-    """Without zombies, Slurm's own commands and what is below them, Python's helpers, and shells that only
-    run srun."""
+    """Without zombies, Slurm's own commands and what is below them, Python's helpers, what mounts containers,
+    and shells that only run srun or mount (enroot's stays in state T as long as its container runs)."""
     out: set[int] = set()
     waiters: set[int] = set()
+    shims: set[int] = set()
     kept = []
     for p in procs:  # parents come first
         if p.name in OUTSIDE or p.comm in OUTSIDE or p.made == "helper" or p.ppid in out:
             out.add(p.pid)
             if "srun" in (p.name, p.comm):
                 waiters.add(p.ppid)
+            elif p.name in MOUNTERS or p.comm in MOUNTERS:
+                shims.add(p.ppid)
         elif p.state not in "ZX":
             kept.append(p)
     for p in reversed(list(kept)):
-        if p.pid in waiters and p.name in LAUNCHERS and all(k.ppid != p.pid for k in kept):
+        if p.pid in waiters | shims and p.name in LAUNCHERS and all(k.ppid != p.pid for k in kept):
             kept.remove(p)
-            waiters.add(p.ppid)
+            if p.pid in waiters:
+                waiters.add(p.ppid)
     return kept
 
 
