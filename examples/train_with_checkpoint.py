@@ -4,7 +4,8 @@
     sbatch --stall-after=15m --restart-stalled --open-mode=append --wrap 'srun python3 train_with_checkpoint.py'
 
 Before Astraeus stops a stalled job it writes the file that ``ASTRAEUS_STOP_FILE`` names, on every node; then Slurm
-sends TERM and waits KillWait. This loop looks at the file between two steps and takes TERM as the same word. A rank
+sends TERM and waits KillWait. This loop looks at the file between two steps, saves, and waits for TERM: were all ranks
+to exit before Slurm has stopped the job, it would have ended by itself, and what has ended is not started again. A rank
 that hangs sees neither: it is killed, and the next attempt goes on from the last whole checkpoint.
 """
 
@@ -22,6 +23,7 @@ CHECKPOINT = Path(os.environ.get("CHECKPOINT", f"checkpoint-{RANK}.json"))
 STOP_FILE = os.environ.get("ASTRAEUS_STOP_FILE", "")
 STEPS = int(os.environ.get("STEPS", "1000"))
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.05"))
+STOP_WAIT_SECONDS = float(os.environ.get("STOP_WAIT_SECONDS", "120"))
 
 asked_by_signal = False
 
@@ -34,10 +36,18 @@ def on_term(signum: int, frame: object) -> None:
 
 def asked_to_stop() -> str:
     """Why we are asked to stop, or ""; the stop file holds ``key: value`` lines."""
-    if STOP_FILE and os.path.exists(STOP_FILE):
+    if STOP_FILE and os.path.exists(STOP_FILE):  # in a container, too, where the folder is mounted
         lines = dict(line.split(": ", 1) for line in Path(STOP_FILE).read_text().splitlines() if ": " in line)
         return lines.get("reason") or lines.get("cause") or "a stop file without a reason"
     return "SIGTERM" if asked_by_signal else ""
+
+
+def stopped() -> bool:
+    """Wait for the TERM that follows the stop file; False where none comes: the restart was called off."""
+    until = time.monotonic() + STOP_WAIT_SECONDS
+    while not asked_by_signal and time.monotonic() < until:
+        time.sleep(0.1)
+    return asked_by_signal
 
 
 def load() -> dict[str, float]:
@@ -57,6 +67,7 @@ def save(state: dict[str, float]) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, on_term)
+    called_off = False
     state = load()
     cause = os.environ.get("ASTRAEUS_RESTART_CAUSE")
     if cause:
@@ -65,13 +76,16 @@ def main() -> int:
     while state["step"] < STEPS:
         time.sleep(STEP_SECONDS)  # the work
         state = {"step": state["step"] + 1, "loss": state["loss"] * 0.999}
-        why = asked_to_stop()
+        why = "" if called_off and not asked_by_signal else asked_to_stop()
         if why or state["step"] % 100 == 0:
             save(state)
             print(f"step {state['step']:.0f} loss {state['loss']:.3f} saved", flush=True)
         if why:
             print(f"stopping at step {state['step']:.0f}: {why}", flush=True)
-            return 0
+            if stopped():
+                return 0
+            called_off = True
+            print("nobody stopped us: going on", flush=True)
     print("done", flush=True)
     return 0
 
