@@ -41,14 +41,14 @@ class Looks:
         self.looker = Looker(proc, selector, clock, self.probes,
                              lambda: {number: job.memory for number, job in self.jobs.items()})
         self.waiting: deque[JobWatch] = deque()
-        self.next_all = 0.0
+        self.last_all = float("-inf")
         self.next_survey = self.last_survey = 0.0
 
     def due(self, now: float, interval_s: float, node: str) -> None:
         """Start what is due at this tick."""
-        everything = now >= self.next_all - 0.5
+        everything = now >= self.last_all + interval_s - 0.5
         if everything:
-            self.next_all = now + interval_s
+            self.last_all = now
         for job in self.jobs.values():
             young = any(now - step.came < YOUNG_S for step in job.steps.values())
             if job.running() and (everything or job.restless or young) and job not in self.waiting:

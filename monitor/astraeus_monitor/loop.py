@@ -65,7 +65,7 @@ class Monitor:
         self.told: dict[int, list[object]] = {}
         self.ended_sent: list[StepWatch] = []
         self.last_sent = -1.0
-        self.print_every_s = NEXT_DEFAULT_S
+        self.print_every_s = self.next_s = NEXT_DEFAULT_S
         self.reports = 0
 
     @property
@@ -131,7 +131,9 @@ class Monitor:
         for job in self.jobs.values():
             job.tidy(now)
         if self.watching:
-            self.looks.due(now, self.config.interval_s, self.node)
+            # A controller that wants to hear soon is about to judge: what it hears is to be as fresh.
+            close = self.next_s <= self.config.pulse_s
+            self.looks.due(now, self.config.pulse_s if close else self.config.interval_s, self.node)
         else:
             self.next_tick = now + IDLE_WAKE_S
         self._judge(looked=False)
@@ -239,8 +241,8 @@ class Monitor:
         if not self.watching:
             self.farewell_until = 0.0
         wait = reply.next_s if reply.next_s == reply.next_s else NEXT_DEFAULT_S
-        at = self.last_sent + min(max(wait, NEXT_MIN_S), NEXT_MAX_S)
-        self._report_by(at)
+        self.next_s = min(max(wait, NEXT_MIN_S), NEXT_MAX_S)
+        self._report_by(self.last_sent + self.next_s)
         if obey(reply, self.jobs, self.looks.left):
             self._report_by(self.clock.boot())
             self.farewell_until = self.clock.boot() + FAREWELL_S

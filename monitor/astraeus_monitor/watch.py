@@ -44,6 +44,8 @@ class StepWatch:
         self.words = Words()
         self.sruns: list[Identity] = []
         self.shared_seen = False
+        self.shared_at = now
+        """When its shared file was last looked at."""
         self.shared_missed = ""
         """Why the last look did not tell how its shared file stands."""
         self.tied = False
@@ -119,7 +121,7 @@ class StepWatch:
                    others: list[tuple[int, int] | None], now: float) -> None:
         """Take what its sruns hold in."""
         files = [file for seen in looks for file in seen.files]
-        self.shared_seen, self.shared_missed = bool(files), ""
+        self.shared_seen, self.shared_missed, self.shared_at = bool(files), "", now
         if files and self.growth.moved(files, now) is not None and out.by_own_doing(wrote, others):
             self.growth.grew(now)
             self.grew(now)
@@ -156,6 +158,7 @@ class StepWatch:
             nodes=max(1, integer(facts.get("nodes"), 1)), tasks=max(1, integer(facts.get("tasks"), 1)),
             node_id=integer(facts.get("node_id")), nodelist=facts.get("nodelist", ""),
             settings=settings(facts), plugin=self.plugin, ended=self.ended_at is not None, output_s=output_s,
+            looked_s=0 if output_s is None else round(now - self.shared_at, 2),
             output_gap_s=gap, log=log, finished=self.words.record(now) if self.running else None,
             workers=[w.record(now, gpus_of(self, w), self.step, ties=not self.tied)
                      for w in self.workers.values()],

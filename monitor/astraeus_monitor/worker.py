@@ -36,6 +36,7 @@ class WorkerWatch:
         self.others: list[str] = []
         self.has_file = False
         self.faults: list[tuple[str, str]] = []
+        self.looked_at = now
         self.missed = "not looked at yet"
         """Why the last look told nothing; "" when it did."""
         self.suspect = False
@@ -69,7 +70,7 @@ class WorkerWatch:
 
     def see(self, seen: TaskLook, now: float) -> bool:
         """Take a look in; whether its list of worker processes changed."""
-        self.missed, self.faults, self.suspect = "", list(seen.faults), False
+        self.missed, self.faults, self.suspect, self.looked_at = "", list(seen.faults), False, now
         if not seen.procs:
             return False
         self.frozen, self.others = seen.frozen, seen.others
@@ -118,7 +119,7 @@ class WorkerWatch:
             rank=self.rank, local=self.local, pid=self.pid, start=self.start, state=self.state,
             exit_status=self.exit_status, exit_s=None if self.running else rounded(now - self.exit_at),
             output_s=rounded(output_s), writing_s=rounded(writing_s), cpu_idle_s=rounded(cpu_idle_s),
-            began_s=round(now - self.began, 2),
+            looked_s=round(now - self.looked_at, 2), began_s=round(now - self.began, 2),
             processes=[p.record(now, HERTZ, ties=ties) for p in self.roster.processes],
             gpus=gpus[0] if self.running else [], unknown=unknown)
 

@@ -35,6 +35,8 @@ class Gpu(msgspec.Struct, omit_defaults=True):
     """Since it was last busy (5 % or more), or since the watch began if it never was."""
     ever_busy: bool = False
     """It was busy at some time in this attempt."""
+    looked_s: float = 0
+    """Since it was last looked at: ``idle_s`` beyond that is not known to be idle."""
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -121,6 +123,8 @@ class Worker(msgspec.Struct, omit_defaults=True):
     """For how long its process tree has written 1 MiB or more to files at each look; 0: it does not."""
     cpu_idle_s: float | None = None
     """Since its process tree last used 5 % of a core or more."""
+    looked_s: float = 0
+    """Since its files and its CPU were last looked at: what it did in this time is not known yet."""
     began_s: float = 0
     """Since its task was registered."""
     processes: list[Process] = []
@@ -148,6 +152,8 @@ class Step(msgspec.Struct, omit_defaults=True):
     output_s: float | None = None
     """Since the file that all its tasks share last grew by this step's doing; only the node that holds the
     file knows. None elsewhere."""
+    looked_s: float = 0
+    """Since that file was last looked at."""
     output_gap_s: float | None = None
     """Its usual (median) gap between two growths of output, over the last 20."""
     log: str = ""

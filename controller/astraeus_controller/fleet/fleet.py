@@ -7,6 +7,7 @@ runs the fleet in the recording's time. Memory is bounded by what runs: ``forget
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from astraeus_protocol import report as wire
 
@@ -18,7 +19,7 @@ from .ties import all_tied, learn
 from .time import stops
 from .view import View
 
-NEXT_SUSPECT_S, NEXT_S, NEXT_HEALTHY_S = 2.0, 15.0, 30.0
+NEXT_SUSPECT_S, NEXT_NEAR_S, NEXT_S, NEXT_HEALTHY_S = 2.0, 5.0, 15.0, 30.0
 HEALTHY_AFTER_S = 120.0
 """A node is asked less often once all its steps have printed within this time, and it has reported for it."""
 KEEP_ENDED_S = 600.0
@@ -222,16 +223,19 @@ class Fleet:
         live = held.live if held else {}
         return {name for name, part in live.items() if part.job.stop_file}, set(live)
 
-    def next_s(self, node: str, suspect_jobs: set[int]) -> float:
+    def next_s(self, node: str, suspect_jobs: set[int], near_jobs: AbstractSet[int] = frozenset()) -> float:
         """When the node is to report again; remembered, for silence is measured by it.
 
-        ``suspect_jobs``: jobs that are suspect, stalled or being stopped.
+        ``suspect_jobs``: jobs that are suspect, stalled or being stopped; ``near_jobs``: those whose patience is
+        soon over.
         """
         held = self.nodes.get(node)
         if held is None:
             return NEXT_S
         if held.jobs & suspect_jobs:
             held.next_s = NEXT_SUSPECT_S
+        elif held.jobs & near_jobs:
+            held.next_s = NEXT_NEAR_S
         elif held.received - held.first >= HEALTHY_AFTER_S and self._healthy(node, held.jobs):
             held.next_s = NEXT_HEALTHY_S
         else:

@@ -38,6 +38,17 @@ class Clock:
         age = self.reach - began
         return max(0.0, age - overlap(self.suspended, began, self.reach)) if self.suspended else age
 
+    def known(self, at_receipt: float | None, looked: float) -> float | None:
+        """Seconds up to the last look at what was ``at_receipt`` seconds old when its report came.
+
+        For all that may have gone on unseen since: a job that prints every 5 s was once silent for 30 s between
+        a look and the next report, and called stalled.
+        """
+        if at_receipt is None:
+            return None
+        began, until = self.received - at_receipt, self.received - looked
+        return max(0.0, until - began - (overlap(self.suspended, began, until) if self.suspended else 0.0))
+
     def at(self, at_receipt: float | None) -> float | None:
         """Unix time of it."""
         return None if at_receipt is None else self.received - at_receipt + self.wall
@@ -154,7 +165,7 @@ class View:
         best: tuple[float, float] | None = None
         for node, piece in parts:
             clock = self.clocks[node]
-            age, at = clock.age(piece.output_s), clock.at(piece.output_s)
+            age, at = clock.known(piece.output_s, piece.looked_s), clock.at(piece.output_s)
             if age is None or at is None or node in self.silent:
                 continue
             if best is None or age < best[0]:
@@ -166,7 +177,7 @@ class View:
                 shared_age: float | None, shared_at: float | None, lost: bool) -> WorkerView:
         clock = self.clocks[node]
         stale = node in self.silent
-        output_s, output_at = clock.age(worker.output_s), clock.at(worker.output_s)
+        output_s, output_at = clock.known(worker.output_s, worker.looked_s), clock.at(worker.output_s)
         if lost or (stale and output_s is not None):
             output_s = output_at = None
         elif output_s is None or (shared_age is not None and shared_age < output_s):
@@ -177,11 +188,11 @@ class View:
             state="stale" if stale and worker.state == "running" else worker.state,
             exit_status=worker.exit_status, exit_s=clock.age(worker.exit_s),
             output_s=output_s, output_at=output_at, writing_s=worker.writing_s,
-            cpu_idle_s=clock.age(worker.cpu_idle_s), cpu_at=clock.at(worker.cpu_idle_s),
+            cpu_idle_s=clock.known(worker.cpu_idle_s, worker.looked_s), cpu_at=clock.at(worker.cpu_idle_s),
             began_s=clock.age(worker.began_s) or 0.0,
             processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),
-            gpus=tuple(GpuView(index=g.index, busy=g.busy, idle_s=clock.age(g.idle_s), ever_busy=g.ever_busy,
-                               busy_at=clock.at(g.idle_s)) for g in worker.gpus),
+            gpus=tuple(GpuView(index=g.index, busy=g.busy, idle_s=clock.known(g.idle_s, g.looked_s),
+                               ever_busy=g.ever_busy, busy_at=clock.at(g.idle_s)) for g in worker.gpus),
             unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
 
     def _process(self, memory: StepMemory, clock: Clock, worker: wire.Worker, p: wire.Process) -> ProcessView:

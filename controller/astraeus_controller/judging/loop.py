@@ -17,6 +17,7 @@ from ..fleet import Fleet
 from ..inquiries import Inquiries
 from ..rules.picture import Picture
 from ..store import Store
+from .near import near
 from .pass_ import Change, Pass
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class Judging:
         self.annotations, self.restarts, self.inquiries = annotations, restarts, inquiries
         self.emit, self.now = emit, now
         self.watches: dict[int, Watch] = {}
+        self.near: set[int] = set()
+        """Jobs whose patience is soon over: their nodes report more often, for ages count up to the last look."""
         self._cost: dict[int, float] = {}
         self._dirty: dict[int, float] = {}
         self._wake = asyncio.Event()
@@ -77,10 +80,12 @@ class Judging:
             picture = self.picture(job)
             if picture is None:
                 self.watches.pop(job, None)
+                self.near.discard(job)
                 return
             if self.fleet.jobs[job].facts is None and not picture.job.ended:
                 self.inquiries.ask(job)
             self.watches[job] = _watch(picture)
+            (self.near.add if near(picture) else self.near.discard)(job)
             self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act")
         except Exception:
             log.exception("job %d could not be judged", job)
@@ -122,6 +127,7 @@ class Judging:
         now = self.now()
         self._carry_out(self.passes.orphans(now), act=True)
         self.fleet.forget(now)
+        self.near &= self.fleet.jobs.keys()
         for held in (self.watches, self._cost):
             for job in held.keys() - self.fleet.jobs.keys():
                 del held[job]

@@ -9,6 +9,7 @@ from msgspec import structs
 from . import say
 from .conclusion import Conclusion
 from .gang import Gang
+from .limits import REPORTS_APART_S
 from .picture import GpuView, Picture, StepView, WorkerView
 from .readings import Last, output_of, output_of_all, running, writes
 from .shape import STALLED, UNKNOWN, WELL, Judged, conclude
@@ -25,6 +26,11 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
     whole = output_of_all(step) if gang else None
     saving = gang is not None and any(writes(w) for w in step.workers)
     judged = [_worker(w, step.policy.after, whole if gang else output_of(w), saving) for w in workers]
+
+    if gang is not None and any(one.verdict == STALLED for one in judged):
+        # Ages count up to each node's last look: the others of the gang are a report behind the first.
+        behind = max(step.policy.after - REPORTS_APART_S, step.policy.after / 2)
+        judged = [_worker(one.worker, behind, whole, saving) if one.verdict == WELL else one for one in judged]
 
     def one(worker: WorkerView) -> str:
         return say.its_gpus(worker.gpus, picture.now)

@@ -42,6 +42,9 @@ TABLE: tuple[Limit, ...] = (
           "output or a busy GPU must be this much newer than a finding's last progress to close it",
           "a monitor that was killed and started again knows its clocks to 15 s; a finding opens 30 s after "
           "the last progress at the earliest, so nothing real is missed"),
+    Limit("REPORTS_APART_S", 30, "s",
+          "once one rank of a gang is idle for its patience, others count as idle up to this much sooner",
+          "ages count up to a node's last look, and healthy nodes report every 30 s"),
     Limit("PULSE_BACK_S", 10, "s",
           "the majority's pulse must be present for this long to close a finding of a gang",
           "two windows of 5 s: one window can catch a single wake-up"),
@@ -56,6 +59,7 @@ WRITING_MAX_S = _VALUES["WRITING_MAX_S"]
 SUSPECT_QUIET_S = _VALUES["SUSPECT_QUIET_S"]
 SUSPECT_GAPS = _VALUES["SUSPECT_GAPS"]
 PROGRESS_SLACK_S = _VALUES["PROGRESS_SLACK_S"]
+REPORTS_APART_S = _VALUES["REPORTS_APART_S"]
 PULSE_BACK_S = _VALUES["PULSE_BACK_S"]
 
 

@@ -62,10 +62,12 @@ class GpuClock:
         self.busy: float | None = None
         self.ever_busy = False
         self.fault = "not read yet"
+        self.seen_at = base
 
     def see(self, reading: Reading, now: float) -> None:
         """Take a reading in."""
         self.uuid, self.busy, self.fault = reading.uuid or self.uuid, reading.busy, reading.fault
+        self.seen_at = now
         if reading.busy is not None and reading.busy >= BUSY_PERCENT:
             self.busy_at, self.ever_busy = now, True
 
@@ -77,7 +79,8 @@ class GpuClock:
         """For the report: unknown while the driver tells nothing."""
         known = not self.fault
         return report.Gpu(index=self.index, uuid=self.uuid, busy=self.busy if known else None,
-                          idle_s=round(now - self.busy_at, 2) if known else None, ever_busy=self.ever_busy)
+                          idle_s=round(now - self.busy_at, 2) if known else None, ever_busy=self.ever_busy,
+                          looked_s=round(now - self.seen_at, 2) if known else 0)
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""

@@ -154,8 +154,20 @@ def test_facts_of_a_later_attempt_end_this_one() -> None:
 
 def test_ages_grow_until_shortly_after_the_next_report_was_due() -> None:
     f = fleet()
-    f.report(report(job(step(task(0), output_s=40.0))), 100)
-    assert [only(f, now).workers[0].output_s for now in (100, 110, 118, 140)] == [40, 50, 58, 58]
+    f.report(report(job(step(task(0, proc(4000, state="T", state_s=40.0)), output_s=40.0))), 100)
+    assert [only(f, now).workers[0].processes[0].state_s for now in (100, 110, 118, 140)] == [40, 50, 58, 58]
+
+
+def test_progress_is_known_up_to_the_last_look() -> None:
+    """What came after the look is not known: it is no silence. Found 8 s late, output once made a stall of a job
+    that printed every 5 s."""
+    f = fleet()
+    busy = Gpu(index=0, busy=0.0, idle_s=38.0, ever_busy=True, looked_s=3.0)
+    seen = task(0, cpu_idle_s=39.0, looked_s=8.0, gpus=[busy])
+    f.report(report(job(step(seen, output_s=40.0, looked_s=8.0))), 100)
+    for now in (100, 110, 140):
+        worker = only(f, now).workers[0]
+        assert (worker.output_s, worker.cpu_idle_s, worker.gpus[0].idle_s) == (32, 31, 35)
     assert only(f, 140).workers[0].output_at == WALL + 60
 
 

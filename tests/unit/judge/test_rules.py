@@ -188,6 +188,14 @@ def test_a_gang_whose_rank_0_saves_is_well() -> None:
     assert stalled(judge(picture(*members, after=600))) == []
 
 
+def test_ranks_of_an_idle_gang_whose_reports_are_older_count_too() -> None:
+    """The first to be idle for its patience would else stand for a gang of which 7 of 8 seem to work."""
+    ages = {0: 600.0, 1: 585.0, 2: 571.0, 3: 569.0}
+    gang_of_4 = [worker(rank, 720, gpus=(gpu(0, age),)) for rank, age in ages.items()]
+    [found] = judge(picture(*gang_of_4, after=600))
+    assert "the GPUs of 3 of 4 ranks idle" in found.said
+
+
 def test_idle_gang_is_one_conclusion() -> None:
     members = [worker(rank, 720, gpus=(gpu(0, 720.0),)) for rank in range(4)]
     [found] = stalled(judge(picture(*members, after=600)))

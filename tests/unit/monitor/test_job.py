@@ -75,6 +75,20 @@ def test_what_a_job_reports_at_first(lab: Lab) -> None:
     assert {u.source for u in step.workers[0].unknown} == {"output", "written", "cpu", "gpu"}
 
 
+def test_how_old_the_last_look_is(lab: Lab, tmp_path: Path) -> None:
+    out = tmp_path / "out.txt"
+    out.touch()
+    lab.proc.add(102, 5, fds={1: str(out)}, pos={1: 10})
+    lab.look()
+    lab.tick()
+    lab.tick()
+    worker = lab.worker()
+    assert (worker.output_s, worker.cpu_idle_s, worker.looked_s) == (10, 10, 10)
+    lab.look()
+    worker = lab.worker()
+    assert (worker.output_s, worker.looked_s) == (10, 0)
+
+
 def test_a_stopped_process(lab: Lab) -> None:
     lab.look()
     lab.tick()
