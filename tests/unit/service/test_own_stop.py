@@ -18,7 +18,7 @@ from test_restart import CLOSING, Bench, Died, Mortal, MortalStore, check_one_re
 
 STEPS = Stop("USR1", 40, "steps")
 FULL = Stop("USR1", 40, "full")
-STOPS = ["stopping", "signalled", "requeued", "restarted"]
+STOPS = ["stopping", "signalled", "requeued", "scheduled", "restarted"]
 
 
 def orders(slurm: FakeSlurm) -> list[list[str]]:
