@@ -8,7 +8,7 @@ from .store import Store
 
 
 class Exclusion(msgspec.Struct, frozen=True):
-    """One job's. Lists as Slurm prints them, "" for none."""
+    """One job's. Tuples hold the names of nodes, sorted where nothing else is said."""
 
     job: int
     run: str
@@ -19,8 +19,10 @@ class Exclusion(msgspec.Struct, frozen=True):
     need: int
     """Nodes that the job needs."""
     own: str
-    """What its user had."""
-    ours: tuple[str, ...]
+    """What its user had, as the user wrote it; "" for none."""
+    own_nodes: tuple[str, ...]
+    """The same, name by name."""
+    ours: tuple[tuple[str, ...], ...]
     """What may stand there as ours: written, or about to be."""
     nodes: tuple[str, ...]
     """Those added, the oldest first; none: what was added is being taken back."""

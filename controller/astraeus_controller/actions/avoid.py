@@ -64,35 +64,46 @@ class Avoidance:
         places = await self.jobs.places(intent.job)
         if places is None:
             return Plan()
+        now = await self.jobs.expanded(places.excluded)
         if facts.state != "PENDING":
-            if standing and standing.restarts == intent.restarts + 1 and standing.ours[-1] == places.excluded:
+            if standing and standing.restarts == intent.restarts + 1 and standing.ours[-1] == now:
                 # A controller that was killed right after its update.
-                return self._decided(standing, standing.nodes, places.excluded, standing, "", "")
+                return self._decided(standing, standing.nodes, now, standing, "", "")
             return Plan(said="no node is avoided: the next attempt had begun") if intent.avoid else Plan()
-        own = standing.own if standing and places.excluded in standing.ours else places.excluded
+        own, own_nodes = await self._own(facts, places.excluded, now)
+        if standing and now in standing.ours:
+            own, own_nodes = standing.own, standing.own_nodes
         node, why = self._named(intent, places)
         nodes: list[str] = []
         if not places.required and self.most:
             # A restart that was begun twice (the controller was killed) finds what it had decided itself.
             kept = standing and (intent.number > 1 or standing.restarts == intent.restarts + 1)
             nodes = [one for one in (standing.nodes if standing and kept else ()) if one != node]
-        if node and not why:
+        if node in own_nodes:
+            why = why or "its user excludes it already"
+        elif node and not why:
             nodes.append(node)
-            if await self._is_in(node, own):
-                nodes.pop()
-                why = "its user excludes it already"
         nodes = nodes[-self.most:] if self.most else []
         exclusion = Exclusion(
             job=intent.job, run=intent.run, worker=intent.worker, restarts=intent.restarts + 1,
-            partition=facts.partition, need=max(facts.nodes, intent.nodes), own=own, ours=(), nodes=())
+            partition=facts.partition, need=max(facts.nodes, intent.nodes), own=own, own_nodes=own_nodes,
+            ours=(), nodes=())
         while nodes and (few := await self._too_few(exclusion, nodes, places)):
             if nodes.pop(0) == node:
                 why = few
-        return self._decided(exclusion, nodes, places.excluded, standing, node, why if intent.avoid else "")
+        return self._decided(exclusion, nodes, now, standing, node, why if intent.avoid else "")
 
-    def _decided(self, exclusion: Exclusion, nodes: Sequence[str], now: str, standing: Exclusion | None, node: str,
-                 why: str) -> Plan:
-        new = ",".join([*([exclusion.own] if exclusion.own else []), *nodes])
+    async def _own(self, facts: JobFacts, folded: str, now: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """What stands there, as its user wrote it where that can be told, and name by name."""
+        if now:
+            for text in await self.jobs.excluded_texts(facts.named):
+                if text == folded or await self.jobs.expanded(text) == now:
+                    return text, now
+        return folded, now
+
+    def _decided(self, exclusion: Exclusion, nodes: Sequence[str], now: tuple[str, ...], standing: Exclusion | None,
+                 node: str, why: str) -> Plan:
+        new = tuple(sorted({*exclusion.own_nodes, *nodes}))
         notes, said = [], []
         if nodes:
             notes.append(f"avoiding {', '.join(nodes)}")
@@ -111,7 +122,8 @@ class Avoidance:
         before = (now,) if standing and now in standing.ours else ()
         self.exclusions.put(msgspec.structs.replace(
             exclusion, ours=(*before, *((new,) if new not in before else ())), nodes=tuple(nodes)))
-        return Plan(None if new == now else new, note, told)
+        text = ",".join([*([exclusion.own] if exclusion.own else []), *nodes])
+        return Plan(None if new == now else text, note, told)
 
     def done(self, job: int, refused: str = "") -> str:
         """The update was sent. What is said of a list that Slurm refused, else ""."""
@@ -134,12 +146,6 @@ class Avoidance:
                 return named[0], why
         return named[0], ""
 
-    async def _is_in(self, node: str, nodelist: str) -> bool:
-        try:
-            return node in await self.jobs.expanded(nodelist)
-        except Refused:
-            return False
-
     async def _too_few(self, exclusion: Exclusion, nodes: Sequence[str], places: Places) -> str:
         """Why the job could not run without these nodes; "" where it can, as far as the partition tells.
 
@@ -147,7 +153,6 @@ class Avoidance:
         """
         try:
             rows = await self.jobs.partition_nodes(exclusion.partition)
-            excluded = await self.jobs.expanded(exclusion.own)
         except Refused as refusal:
             return f"Slurm does not say what its partition has: {refusal}"
         like = [row for row in rows if row.name == nodes[-1]]
@@ -155,7 +160,7 @@ class Avoidance:
             return f"it is none of partition {exclusion.partition}'s nodes"
         left: dict[str, int] = {}
         for row in rows:
-            if row.usable and row.name not in excluded and row.name not in nodes and row.serves_like(
+            if row.usable and row.name not in (*exclusion.own_nodes, *nodes) and row.serves_like(
                     like[0], features=bool(places.features)):
                 left[row.partition] = left.get(row.partition, 0) + 1
         most = max(left.values(), default=0)
@@ -213,8 +218,9 @@ class Avoidance:
                 return self.exclusions.drop(job)
             if self.exclusions.get(job) != exclusion:
                 return  # a restart decided anew meanwhile
-            if places.excluded == exclusion.own or places.excluded not in exclusion.ours:
-                if places.excluded != exclusion.own:
+            now = await self.jobs.expanded(places.excluded)
+            if now == exclusion.own_nodes or now not in exclusion.ours:
+                if now != exclusion.own_nodes:
                     said = f"Its user has set its excluded nodes anew ({places.excluded or 'none'}): left so"
                 with self.store.together():
                     self.emit(Event(at=self.clocks.wall(), run=exclusion.run, job=job, worker=exclusion.worker,

@@ -177,6 +177,8 @@ class Restart(OwnStop):
         intent.avoid_note = plan.note
         if plan.excluded is not None:
             also["excluded"] = plan.excluded
+        if facts.leader and "start_time" in also:
+            await self._begin_all(facts, also.pop("start_time"))
         outcome = await self._write_schedule(also)
         if outcome.state == "completing":
             return await self.clocks.sleep(LOOK_S)
@@ -187,6 +189,15 @@ class Restart(OwnStop):
                 message = "; ".join(said)
                 self._say("scheduled", message[0].upper() + message[1:])
             self.store.reach(intent, "scheduled")
+
+    async def _begin_all(self, facts: JobFacts, start_time: str) -> None:
+        """Of a heterogeneous job, by its leader: the begin time of one component would leave the others, and so
+        all of it, at Slurm's two minutes."""
+        await self.annotations.writer.pace.turn()
+        try:
+            await self.jobs.update(facts.requeued_as, start_time=start_time)
+        except Refused as refusal:
+            self._log(f"its begin time was refused: {refusal}")
 
     async def _write_schedule(self, also: dict[str, str]) -> Outcome:
         wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)

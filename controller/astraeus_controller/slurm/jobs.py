@@ -121,16 +121,21 @@ class Jobs:
         except parse.Garbled as fault:
             raise Away(str(fault)) from None
 
+    async def excluded_texts(self, job: str) -> list[str]:
+        """What may be its ExcNodeList as its user wrote it (squeue sorts and folds it): several where a job's name
+        or comment holds a line that looks like it. ``job``: JobFacts.named."""
+        return places.excluded_texts(await self.commands.run("scontrol", "show", "job", job))
+
     async def partition_nodes(self, partition: str) -> tuple[NodeRow, ...]:
         """Every node of the partition (of several: ``a,b``, then each with its partition)."""
-        text = await self.commands.run("sinfo", "-h", "-a", "-N", "-p", partition, "-o", places.NODES)
+        text = await self.commands.run("sinfo", "-h", "-N", "-p", partition, "-o", places.NODES)
         return places.nodes(text)
 
-    async def expanded(self, nodelist: str) -> frozenset[str]:
-        """The names in ``c4,c[2-3]``; asks slurm.conf at most, never slurmctld."""
+    async def expanded(self, nodelist: str) -> tuple[str, ...]:
+        """The names in ``c4,c[2-3]``, sorted; never asks slurmctld."""
         if not nodelist:
-            return frozenset()
-        return frozenset((await self.commands.run("scontrol", "show", "hostnames", nodelist)).split())
+            return ()
+        return tuple(sorted(set((await self.commands.run("scontrol", "show", "hostnames", nodelist)).split())))
 
     async def completing_nodes(self, nodelist: str) -> list[str]:
         """Those of the nodes that still complete a job."""

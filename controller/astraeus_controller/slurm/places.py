@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from .parse import NOTHING, records
@@ -12,12 +14,13 @@ NODES = "%R|%N|%T|%c|%m|%G|%f"
 """Partition, node, state, CPUs, MiB, gres, features: words of the site, without blanks or bars."""
 USABLE = ("idle", "mixed", "allocated", "completing", "planned")
 """States of a node that takes jobs, or will when those on it are over."""
+_EXCLUDED = re.compile(r"(?m)^   ReqNodeList=\S+ ExcNodeList=(\S+)$")
 ASLEEP = "~#%"
 """Behind a state: powered down, or on its way up or down; Slurm wakes such a node for a job."""
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Lists as their user wrote them, "" for none."""
+    """"" for none. squeue sorts and folds the lists: ``c4,c2`` is ``c[2,4]``."""
 
     required: str = ""
     excluded: str = ""
@@ -58,6 +61,11 @@ def places(text: str, mark: str, job: int) -> Places | None:
         if number == str(job):
             return Places(*("" if value in NOTHING else value for value in lists))
     return None
+
+
+def excluded_texts(text: str) -> list[str]:
+    """Out of ``scontrol show job``; "" for none."""
+    return ["" if found in NOTHING else found for found in _EXCLUDED.findall(text)]
 
 
 def nodes(text: str) -> tuple[NodeRow, ...]:

@@ -116,6 +116,10 @@ class FakeSlurm:
                 return self._update(self._named(target.removeprefix("jobid=")), pairs)
             case ["show", "hostnames", nodelist]:
                 return "".join(f"{node}\n" for node in expanded(nodelist))
+            case ["show", "job", name]:
+                one = self._named(name)
+                return (f"JobId={one['id']} JobName={one['name']}\n   ReqNodeList={one['required'] or '(null)'} "
+                        f"ExcNodeList={one['excluded'] or '(null)'}\n   Comment={one['comment']}\n")
             case ["show", "config"]:
                 return "Configuration data as of now\nClusterName             = test\nKillWait                = 8 sec\n"
         raise Failed(f"scontrol: what is {args}?")
@@ -273,7 +277,8 @@ class FakeSlurm:
         return text
 
     def _short(self, one: dict[str, Any], wanted: str) -> str:
-        return re.sub("%([A-Za-z])", lambda letter: self._value(one, LETTERS[letter[1]]), wanted)
+        folded = one | {"excluded": ",".join(sorted(expanded(one["excluded"])))}  # sorted, unlike scontrol's
+        return re.sub("%([A-Za-z])", lambda letter: self._value(folded, LETTERS[letter[1]]), wanted)
 
 
 def install(folder: Path, slurm: FakeSlurm) -> Path:

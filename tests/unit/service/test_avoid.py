@@ -61,7 +61,7 @@ async def test_one_update_for_all(tmp_path: Path) -> None:
     assert (bench.job["state"], bench.job["excluded"]) == ("RUNNING", "c[7-8],c3")
 
 
-@pytest.mark.parametrize("own", ["", "c[7-8]"])
+@pytest.mark.parametrize("own", ["", "c8,c7", "c[7-8]"])
 async def test_taken_back_when_it_is_pending_again(tmp_path: Path, own: str) -> None:
     bench = Bench(tmp_path, avoid=True, excluded=own)
     await bench.life()

@@ -83,7 +83,7 @@ async def test_restarted() -> None:
     bench = Bench()
     bench.stall()
     await bench.until(lambda: "restarted" in bench.kinds())
-    assert bench.kinds() == ["restart_intended", "stopping", "requeued", "restarted"]
+    assert bench.kinds() == ["restart_intended", "stopping", "requeued", "scheduled", "restarted"]
     assert bench.store.events(job=123)[0].message.startswith("Restart 1/10 intended: no output since 14:02 UTC")
 
 
