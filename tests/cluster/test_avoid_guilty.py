@@ -102,9 +102,9 @@ def test_an_array_s_element_alone(site: Site) -> None:
 def test_a_heterogeneous_job_by_component(site: Site) -> None:
     """The component whose rank is guilty avoids the node; the other keeps its own list."""
     leader = site.submit(
-        f"srun --no-stall-watch --het-group=0 sleep 900 &\nsrun --het-group=1 {RING}\n", "--stall-after=30s", "--restart-stalled",
-        "--avoid-guilty", "-o", "/home/alice/out-%j.txt", "-N1", "-n1", ":", *PAIR, "--stall-after=30s",
-        "--restart-stalled", "--avoid-guilty")
+        f"srun --no-stall-watch --het-group=0 sleep 900 &\nsrun --het-group=1 {RING}\n",
+        "--stall-after=30s", "--restart-stalled", "--avoid-guilty", "-o", "/home/alice/out-%j.txt", "-N1", "-n1", ":",
+        *PAIR, "--stall-after=30s", "--restart-stalled", "--avoid-guilty")
     job = leader + 1
     node = stall(site, job, known_as=leader)
     assert f"avoids {node}" in runs_again(site, job)

@@ -8,10 +8,12 @@ from astraeus_controller.actions import avoid
 from astraeus_controller.actions.avoid import Avoidance, guilty_nodes
 from astraeus_controller.actions.outside import Clocks
 from astraeus_controller.actions.writer import Pace
+from astraeus_controller.config import parse
 from astraeus_controller.exclusions import Exclusions
 from astraeus_controller.slurm import places as places_
 from astraeus_controller.slurm.jobs import Jobs
 from astraeus_controller.slurm.places import NodeRow
+from astraeus_protocol.settings import Settings, settings_from
 from fake_slurm import PARTITION
 from service_kit import FakeCommands, finding
 from test_restart import Bench, Died, Mortal, MortalStore, check_one_restart
@@ -307,3 +309,10 @@ def test_nodes_as_sinfo_prints_them() -> None:
 def test_names_that_would_break_a_list() -> None:
     assert avoid.NAME.fullmatch("gpu-01.site_a")
     assert not any(avoid.NAME.fullmatch(bad) for bad in ("", "c[1-4]", "c1,c2", "c1 c2", "c1\n"))
+
+
+def test_the_run_s_word_or_its_partition_s() -> None:
+    config = parse('[partition.gpu]\navoid_guilty = true\n')
+    assert config.policy("gpu", Settings()).avoid_guilty
+    assert not config.policy("main", Settings()).avoid_guilty
+    assert config.policy("main", settings_from({"avoid_guilty": "1"})).avoid_guilty
