@@ -58,6 +58,12 @@ class Avoidance:
         standing = self.exclusions.get(intent.job)
         if not intent.avoid and standing is None:
             return Plan()
+        try:
+            return await self._plan(intent, facts, standing)
+        except Refused as refusal:  # what stands, stands, and is taken back in time
+            return Plan(said=f"no node is avoided: Slurm refused to say what stands: {refusal}")
+
+    async def _plan(self, intent: Intent, facts: JobFacts, standing: Exclusion | None) -> Plan:
         if intent.target != intent.job:  # one component of a heterogeneous job has its own lists and partition
             shown = await self.jobs.show(intent.job)
             facts = shown.facts if shown else facts
@@ -75,13 +81,13 @@ class Avoidance:
             own, own_nodes = standing.own, standing.own_nodes
         node, why = self._named(intent, places)
         nodes: list[str] = []
-        if not places.required and self.most:
+        if intent.avoid and not places.required and self.most:
             # A restart that was begun twice (the controller was killed) finds what it had decided itself.
             kept = standing and (intent.number > 1 or standing.restarts == intent.restarts + 1)
-            nodes = [one for one in (standing.nodes if standing and kept else ()) if one != node]
+            nodes = [one for one in (standing.nodes if standing and kept else ()) if one not in (node, *own_nodes)]
         if node in own_nodes:
             why = why or "its user excludes it already"
-        elif node and not why:
+        elif intent.avoid and node and not why:
             nodes.append(node)
         nodes = nodes[-self.most:] if self.most else []
         exclusion = Exclusion(
@@ -110,7 +116,7 @@ class Avoidance:
             beside = f" beside {exclusion.own}, which its user excludes" if exclusion.own else ""
             said.append(f"avoids {', '.join(nodes)}{beside}")
         elif standing and new != now:
-            said.append(f"avoids {', '.join(standing.nodes)} no longer")
+            said.append(f"avoids {', '.join(standing.nodes) or 'nodes'} no longer")
         if why and node:
             notes.append(f"{node} not avoided: {why}")
             said.append(f"{node} is not avoided: {why}")

@@ -162,7 +162,6 @@ async def test_the_next_restart_takes_back_what_it_no_longer_wants(tmp_path: Pat
     """The site's default was switched off meanwhile; still one update."""
     bench = Bench(tmp_path, avoid=True, excluded="c8")
     await bench.life()
-    bench.most = 0
     again(bench)
     sent = len(updates(bench))
     bench.avoid = False
