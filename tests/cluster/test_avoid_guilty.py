@@ -18,12 +18,12 @@ def begin(site: Site, *args: str) -> int:
                        "-o", "/home/alice/out-%j.txt", *args)
 
 
-def stall(site: Site, job: int, known_as: int = 0) -> str:
-    """Stop the last of its four ranks once all are at work; that rank's node. ``known_as``: the job's id in its
-    tasks' environment, where it is another."""
+def stall(site: Site, job: int) -> str:
+    """Stop the last of its four ranks once all are at work; that rank's node."""
     site.cluster.wait_state(job, "RUNNING", timeout=120)
-    site.settled(job, 4, timeout=120)
-    return site.cluster.signal_rank(known_as or job, 0, 3, "STOP").node
+    last = max(site.settled(job, 4, timeout=120)["workers"], key=lambda worker: worker["rank"])
+    site.cluster.run(last["node"], ["kill", "-STOP", str(last["pid"])], check=True)
+    return str(last["node"])
 
 
 def shown(site: Site, job: int | str, key: str) -> str:
@@ -106,7 +106,7 @@ def test_a_heterogeneous_job_by_component(site: Site) -> None:
         "--stall-after=30s", "--restart-stalled", "--avoid-guilty", "-o", "/home/alice/out-%j.txt", "-N1", "-n1", ":",
         *PAIR, "--stall-after=30s", "--restart-stalled", "--avoid-guilty")
     job = leader + 1
-    node = stall(site, job, known_as=leader)
+    node = stall(site, job)
     assert f"avoids {node}" in runs_again(site, job)
     lists = [shown(site, f"{leader}+{component}", "ExcNodeList") for component in (0, 1)]
     assert lists == ["(null)", node]
