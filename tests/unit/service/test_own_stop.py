@@ -241,7 +241,7 @@ async def test_refused_signal_is_requeued_at_once(tmp_path: Path, refused: str) 
     bench.slurm.state["refused_signals"] = [refused]
     await bench.life()
     assert (bench.outcome(), bench.job["requeued"]) == ("restarted", 1)
-    assert bench.kinds() == ["stopping", "signal_refused", "requeued", "restarted"]
+    assert bench.kinds() == ["stopping", "signal_refused", "requeued", "scheduled", "restarted"]
 
 
 @pytest.mark.parametrize("values", [{"requeue": 0}, {}])
