@@ -39,6 +39,8 @@ static const struct rule rules[] = {
 	 "how the job is asked to stop (grace 1s to 1h)", 1, 3600, false},
 	{"max-restarts", KIND_COUNT, "N",
 	 "restart at most N times (0 to 100)", 0, 100, false},
+	{"avoid-guilty", KIND_FLAG, "",
+	 "restart the job on other nodes than the guilty rank's", 0, 0, false},
 };
 #define RULES ((int)(sizeof(rules) / sizeof(rules[0])))
 

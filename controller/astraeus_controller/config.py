@@ -40,6 +40,8 @@ class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     never_began: Annotated[str, _doc("runs whose GPUs were never busy: alert as others, or only list",
                                      pattern="^(alert|list)$")] = "alert"
     allow_beside_progress: Annotated[bool, _doc("restart a job although another of its steps progresses")] = False
+    avoid_guilty: Annotated[bool, _doc("restart every run as if it had said --avoid-guilty: on other nodes than the "
+                                       "guilty rank's")] = False
 
 
 class Unwatched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -84,6 +86,8 @@ class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                                       "those watched, became stalled within 10 min", ge=1)] = 3
     breaker_share: Annotated[float, _doc("a share of the watched jobs, see breaker_jobs", ge=0, le=1)] = 0.02
     stop_file_wait_s: Annotated[float, _doc("how long to wait for the stop file on every node", ge=0)] = 10
+    avoid_nodes: Annotated[int, _doc("nodes that one run avoids at a time at most, see --avoid-guilty; 0: none, "
+                                     "whatever the run says", ge=0)] = 2
 
 
 class Monitor(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +126,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             stop_grace=settings.stop_grace,
             progress_metric=settings.progress_metric,
             never_began=site.never_began,
+            avoid_guilty=settings.avoid_guilty or site.avoid_guilty,
         )
 
     def unwatched_by(self, *, partition: str, qos: str, account: str, job_name: str) -> str:

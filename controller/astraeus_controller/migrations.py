@@ -70,5 +70,13 @@ CREATE TABLE owners (
 CREATE INDEX owners_run ON owners (run);
 """
 
-MIGRATIONS = (HISTORY,)
+EXCLUSIONS = """
+-- Whose excluded nodes are not its user's own by now, and what those were: taken back when Slurm allows it.
+CREATE TABLE exclusions (
+    job INTEGER PRIMARY KEY,
+    exclusion TEXT NOT NULL
+);
+"""
+
+MIGRATIONS = (HISTORY, EXCLUSIONS)
 """Their number is the database's user_version."""

@@ -162,7 +162,7 @@ class Service:
         loops: list[Coroutine[Any, Any, None]] = [
             reports.serve(sockets=[report_socket]), api.serve(sockets=[api_socket]), self._poll(),
             self._housekeeping(), self.judging.run(), self.inquiries.run(), self.annotations.run(),
-            self.restarts.run()]
+            self.restarts.run(), self.restarts.avoidance.run()]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(loop) for loop in loops]
         log.info("cluster %s, mode %s: reports on %s, API on %s, %d findings and %d restarts open", self.cluster,
                  self.config.watch.mode, self.config.controller.listen, self.config.controller.api_socket,

@@ -69,6 +69,12 @@ class Intent(msgspec.Struct, kw_only=True):
     """Unix time right after the look that saw the job alive, right before a signal or requeue that Slurm took."""
     revived: bool = False
     """The one plain requeue of a job that had ended on our signal was sent, or was about to be."""
+    avoid: bool = False
+    """The guilty rank's node is to be avoided."""
+    avoid_note: str = ""
+    """What the comments say of it: ``avoiding c3``."""
+    nodes: int = 0
+    """How many the attempt ran on."""
     id: int = 0
     stage: str = "decided"
     begun_at: float = 0
@@ -182,6 +188,7 @@ class Store:
             self.db.execute("UPDATE events SET job = -job WHERE job = ?", (job,))
             self.db.execute("UPDATE intents SET job = -job WHERE job = ? AND done_at IS NOT NULL", (job,))
             self.db.execute("DELETE FROM pieces WHERE job = ?", (job,))
+            self.db.execute("DELETE FROM exclusions WHERE job = ?", (job,))
         self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
 
     def owner(self, job: int) -> int | None:

@@ -121,6 +121,7 @@ write_job() {
 	put ignore_output "${SPANK_ASTRAEUS_IGNORE_OUTPUT:-}"
 	put stop_signal "${SPANK_ASTRAEUS_STOP_SIGNAL:-}"
 	put max_restarts "${SPANK_ASTRAEUS_MAX_RESTARTS:-}"
+	put avoid_guilty "${SPANK_ASTRAEUS_AVOID_GUILTY:-}"
 }
 
 # Whole or not at all: the monitor may look at any moment.

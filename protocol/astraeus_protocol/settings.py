@@ -68,6 +68,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop-signal", "signal", "SIG[@GRACE]", "how the job is asked to stop (grace 1s to 1h)",
            GRACE_MIN, GRACE_MAX, "TERM"),
     Option("max-restarts", "count", "N", "restart at most N times (0 to 100)", 0, 100, "10"),
+    Option("avoid-guilty", "flag", "", "restart the job on other nodes than the guilty rank's"),
 )
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH", "URG")
@@ -90,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     stop_signal: str | None = None
     stop_grace: int | None = None
     max_restarts: int | None = None
+    avoid_guilty: bool = False
     asked: bool = False
     """Any option that asks for the watch was given."""
 

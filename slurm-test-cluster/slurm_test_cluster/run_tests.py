@@ -36,13 +36,14 @@ def pytest(*arguments: str, env: dict[str, str] | None = None) -> int:
     return 0 if status == 5 else status
 
 
-def smoke(release: str) -> int:
-    """The short chain on one more release."""
+def smoke(release: str, full: bool) -> int:
+    """The short chain on one more release; with `full` also what is to run on each release."""
     prefix = f"{PREFIX}-{release.replace('.', '')}"
     cluster = Cluster.up(release=release, prefix=prefix, nodes=4, fresh=True)
     try:
         cluster.start_controller(config())
-        return pytest("-m", "smoke", "-n", "3", env={"ASTRAEUS_CLUSTER": prefix, "ASTRAEUS_RELEASE": release})
+        marks = "smoke or releases" if full else "smoke"
+        return pytest("-m", marks, "-n", "3", env={"ASTRAEUS_CLUSTER": prefix, "ASTRAEUS_RELEASE": release})
     finally:
         cluster.down()
 
@@ -79,7 +80,7 @@ def main() -> int:
     if not options.expression:
         others = [release for release in RELEASES if release != DEFAULT_RELEASE]
         with ThreadPoolExecutor(1) as pool:
-            status = max([status, *pool.map(smoke, others)])
+            status = max([status, *pool.map(smoke, others, [options.full] * len(others))])
     say(f"scenarios took {time.monotonic() - start:.0f} s: {'all passed' if status == 0 else 'some failed'}")
     return status
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from astraeus_protocol.findings import Finding
@@ -61,10 +61,10 @@ class Annotations:
         """Something is still to be written into the job's comments."""
         return job in self._tasks
 
-    async def settle(self, job: int, wanted: Wanted, *, start_time: str = "") -> Outcome:
+    async def settle(self, job: int, wanted: Wanted, also: Mapping[str, str] | None = None) -> Outcome:
         """The same at once, for a restart, which needs to know how it went. Raises Away."""
         self._drop(job)
-        outcome = await self.writer.write(job, wanted, start_time=start_time)
+        outcome = await self.writer.write(job, wanted, also)
         self._tell(job, outcome)
         return outcome
 

@@ -119,14 +119,14 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
 
 
 def new_intent(finding: Finding, facts: JobFacts, *, number: int, budget: int, backoff_s: float,
-               progressed_s: float | None, stop: Stop, now: float) -> Intent:
+               progressed_s: float | None, stop: Stop, now: float, avoid: bool = False) -> Intent:
     """The intent to restart; ``now``: Unix seconds."""
     return Intent(
         finding_key=finding.key, job=finding.job, target=facts.leader or facts.job, run=finding.run,
         worker=finding.worker, restarts=facts.restarts, start_time=facts.start_time, nodelist=facts.nodelist,
         number=number, budget=budget, since=finding.since, finding=finding, backoff_s=backoff_s,
         progressed_s=progressed_s, stopped_at=now, partition=facts.partition,
-        signal=stop.signal, grace_s=stop.grace_s, way=stop.way,
+        signal=stop.signal, grace_s=stop.grace_s, way=stop.way, avoid=avoid, nodes=facts.nodes,
         stop_lines={"cause": "stalled", "reason": piece.piece(finding.said)[len(piece.START):-1],
                     "signal": stop.signal, "grace_seconds": f"{stop.grace_s:.0f}",
                     "at": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

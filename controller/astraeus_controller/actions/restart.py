@@ -2,13 +2,15 @@
 
 The order: intent stored, cause in the comment, stop file on every node (acknowledged, or its wait is over), one
 more look at Slurm, [our own signal and its grace (own_stop),] ``scontrol requeue incomplete``, read back, begin
-time and closing piece once PENDING, and when the next attempt runs its Comment is the user's again. Each stage is
-stored before it begins, so a controller that dies anywhere goes on from there; a command is repeated only when
-Slurm's state shows that it did not happen. ``requeue incomplete`` raises the restart count at once (22.05 to
-26.05), so the count alone tells a requeue from an end.
+time, [nodes to avoid] and closing piece once PENDING, and when the next attempt runs its Comment is the user's
+again. Each stage is stored before it begins, so a controller that dies anywhere goes on from there; a command is
+repeated only when Slurm's state shows that it did not happen. ``requeue incomplete`` raises the restart count at
+once (22.05 to 26.05), so the count alone tells a requeue from an end.
 """
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 from ..slurm.command import Away, Refused
 from ..slurm.parse import ENDED
@@ -17,7 +19,7 @@ from . import annotate
 from .own_stop import OwnStop
 from .revive import ended_on_ours
 from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
-from .writer import Wanted
+from .writer import Outcome, Wanted
 
 PENDING_LOOK_S = 60.0
 """Between two looks at a job that is PENDING in the queue, for days perhaps; its next attempt's first report is
@@ -153,7 +155,8 @@ class Restart(OwnStop):
                 self._log(f"refused: {refusal}")
 
     async def _schedule(self) -> None:
-        """Begin time and closing piece, once the old attempt is gone from its nodes (PENDING)."""
+        """Begin time, nodes to avoid and closing piece: one update, once the old attempt is gone from its nodes
+        (PENDING)."""
         intent = self.intent
         facts = await self._facts()
         if facts is None or facts.state in ENDED:
@@ -161,18 +164,50 @@ class Restart(OwnStop):
             return
         if facts.state == "COMPLETING":
             return await self.clocks.sleep(LOOK_S)
-        start = ""
+        also, said = {}, []
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
             # Bounded on both sides: whatever the time of day was set to, and never at once (START_MIN_S).
-            start = f"now+{round(max(min(left, intent.backoff_s), START_MIN_S))}"
-        wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)
-        outcome = await self.annotations.settle(intent.job, wanted, start_time=start)
+            wait_s = round(max(min(left, intent.backoff_s), START_MIN_S))
+            also["start_time"] = f"now+{wait_s}"
+            said.append(f"starts not before {_second(self.clocks.wall() + wait_s)} UTC")
+        elif facts.state == "PENDING":
+            said.append("it is held, and starts once it is released")
+        plan = await self.avoidance.plan(intent, facts)
+        intent.avoid_note = plan.note
+        if plan.excluded is not None:
+            also["excluded"] = plan.excluded
+        if facts.leader and "start_time" in also:
+            await self._begin_all(facts, also.pop("start_time"))
+        outcome = await self._write_schedule(also)
         if outcome.state == "completing":
             return await self.clocks.sleep(LOOK_S)
+        with self.store.together():
+            refused = self.avoidance.done(intent.job, outcome.skipped.get("excluded", ""))
+            said += filter(None, [refused or plan.said])
+            if said:
+                message = "; ".join(said)
+                self._say("scheduled", message[0].upper() + message[1:])
+            self.store.reach(intent, "scheduled")
+
+    async def _begin_all(self, facts: JobFacts, start_time: str) -> None:
+        """Of a heterogeneous job, by its leader: the begin time of one component would leave the others, and so
+        all of it, at Slurm's two minutes."""
+        await self.annotations.writer.pace.turn()
+        try:
+            await self.jobs.update(facts.requeued_as, start_time=start_time)
+        except Refused as refusal:
+            self._log(f"its begin time was refused: {refusal}")
+
+    async def _write_schedule(self, also: dict[str, str]) -> Outcome:
+        wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)
+        outcome = await self.annotations.settle(self.intent.job, wanted, also)
         if "comment" in outcome.skipped:
-            intent.cause_by_reply = True
-        self.store.reach(intent, "scheduled")
+            self.intent.cause_by_reply = True
+        if "excluded" in outcome.skipped and self.intent.avoid_note:  # what the comments say is not so
+            self.intent.avoid_note = "no node avoided: Slurm refused it"
+            await self._write_schedule({})
+        return outcome
 
     async def _running(self) -> None:
         """Wait for the next attempt; its Prolog has read the cause when its first report is here."""
@@ -228,4 +263,11 @@ class Restart(OwnStop):
 
     def _closing(self, *, cause: bool = False) -> Wanted:
         note = f"restarted {self._count()}" + (", cause=stalled" if cause else "")
+        if self.intent.avoid_note:
+            note += f", {self.intent.avoid_note}"
         return annotate.over(self.intent.finding, self.intent.stopped_at or self.intent.begun_at, note)
+
+
+def _second(at: float) -> str:
+    """``14:05:10``"""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")

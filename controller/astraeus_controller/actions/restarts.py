@@ -19,6 +19,7 @@ from ..slurm.types import JobFacts
 from ..store import Intent, Store
 from . import annotate, evidence
 from .annotate import Annotations
+from .avoid import Avoidance
 from .may_restart import Facts, breaker, may_restart
 from .outside import Clocks, Stops
 from .restart import Restart
@@ -59,6 +60,9 @@ class Restarts:
         self.annotations, self.stops, self.view, self.emit = annotations, stops, view, emit
         self.clocks = clocks or Clocks()
         self.kill_wait_s = 30.0
+        self.avoidance = Avoidance(
+            jobs=jobs, store=store, pace=annotations.writer.pace, emit=emit, most=config.restart.avoid_nodes,
+            clocks=self.clocks, owns=self.owns, runs=self._runs)
         self._candidates: dict[str, _Candidate] = {}
         self._running: dict[int, tuple[Restart, asyncio.Task[None]]] = {}
         self._past: dict[int, int] = {}
@@ -68,6 +72,10 @@ class Restarts:
     def owns(self, job: int) -> bool:
         """A restart of this job is under way: its comments are the restart's."""
         return job in self._running
+
+    def _runs(self, job: int) -> bool:
+        picture = self.view.picture(job)
+        return picture is not None and picture.job.state == "RUNNING" and not picture.job.ended
 
     def cause(self, job: int, restarts: int) -> str:
         """Why this attempt runs, where the Comment could not carry it; "" for none."""
@@ -168,11 +176,11 @@ class Restarts:
         if row is None:
             self.drop(finding.key)
             return
-        stop = self._stop(finding)
+        stop, avoid = self._stop(finding)
         intent = evidence.new_intent(
             finding, slurm, number=facts.spent + 1, budget=facts.budget, stop=stop,
             backoff_s=evidence.backoff_s(self.config.restart, facts.spent),
-            progressed_s=facts.progressed_s, now=self.clocks.wall())
+            progressed_s=facts.progressed_s, now=self.clocks.wall(), avoid=avoid)
         with self.store.together():
             begun = self.store.begin(intent, row)
             if begun:
@@ -183,18 +191,18 @@ class Restarts:
         if begun:
             self._start(intent)
 
-    def _stop(self, finding: Finding) -> Stop:
-        """How it wants to be stopped."""
+    def _stop(self, finding: Finding) -> tuple[Stop, bool]:
+        """How it wants to be stopped, and whether it is to avoid the guilty rank's node."""
         picture = self.view.picture(finding.job)
         if picture is None:
-            return Stop("TERM", self.kill_wait_s)
+            return Stop("TERM", self.kill_wait_s), False
         policy = next((step.policy for step in picture.job.steps if step.step == finding.step), picture.job.policy)
-        return choose(picture, finding.step, policy, self.kill_wait_s)
+        return choose(picture, finding.step, policy, self.kill_wait_s), policy.avoid_guilty
 
     def _start(self, intent: Intent) -> None:
         job = intent.job
         restart = Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
-                          stops=self.stops, emit=self.emit, clocks=self.clocks,
+                          avoidance=self.avoidance, stops=self.stops, emit=self.emit, clocks=self.clocks,
                           stop_file_wait_s=self.config.restart.stop_file_wait_s,
                           acts=lambda partition: self.config.watch_for(partition).mode == "act",
                           gone=lambda: ranks_gone(self.view.picture(job), intent.restarts,

@@ -15,6 +15,7 @@ from ..slurm.types import JobFacts
 from ..store import Intent, Store
 from . import annotate
 from .annotate import Annotations
+from .avoid import Avoidance
 from .outside import Clocks, Stops
 from .revive import ended_on_ours
 from .writer import Wanted
@@ -35,12 +36,13 @@ class UnderWay:
     """One intent on its way. ``emit`` stores an event; ``acts(partition)`` tells whether its mode is act now;
     ``gone()`` whether every worker of the attempt that is stopped has ended."""
 
-    def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations, stops: Stops,
-                 emit: Callable[[Event], None], stop_file_wait_s: float, clocks: Clocks | None = None,
-                 acts: Callable[[str], bool] = lambda _: True, gone: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations,
+                 avoidance: Avoidance, stops: Stops, emit: Callable[[Event], None], stop_file_wait_s: float,
+                 clocks: Clocks | None = None, acts: Callable[[str], bool] = lambda _: True,
+                 gone: Callable[[], bool] = lambda: False) -> None:
         self.intent = intent
         self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
-        self.stop_file_wait_s = stop_file_wait_s
+        self.avoidance, self.stop_file_wait_s = avoidance, stop_file_wait_s
         self.clocks, self.acts, self.gone = clocks or Clocks(), acts, gone
         self._may_have_woken = True
         """The batch script may run although it was frozen: somebody suspended and resumed the job, or may have

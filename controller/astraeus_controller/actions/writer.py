@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -21,8 +21,7 @@ from . import piece
 TRIES = 3
 """How often a write is repeated when somebody else wrote in between."""
 FIELDS = ("comment", "admin_comment")
-START = "start_time"
-NAMES = {"comment": "Comment", "admin_comment": "AdminComment"}
+NAMES = {"comment": "Comment", "admin_comment": "AdminComment", "start_time": "StartTime", "excluded": "ExcNodeList"}
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -65,20 +64,20 @@ class Writer:
         self.jobs, self.store, self.pace = jobs, store, pace
         self._locks: dict[int, asyncio.Lock] = {}
 
-    async def write(self, job: int, wanted: Wanted, *, start_time: str = "") -> Outcome:
+    async def write(self, job: int, wanted: Wanted, also: Mapping[str, str] | None = None) -> Outcome:
         """Make the job's comments carry exactly ``wanted``. Raises Away when Slurm can't be asked.
 
-        ``start_time`` goes into the same update and is set whatever the comments are.
+        ``also`` (``start_time``, ``excluded``) goes into the same update and is set whatever the comments are.
         """
         lock = self._locks.setdefault(job, asyncio.Lock())
         try:
             async with lock:
-                return await self._write(job, wanted, start_time)
+                return await self._write(job, wanted, dict(also or {}))
         finally:
             if not lock.locked():
                 self._locks.pop(job, None)
 
-    async def _write(self, job: int, wanted: Wanted, start_time: str) -> Outcome:
+    async def _write(self, job: int, wanted: Wanted, also: dict[str, str]) -> Outcome:
         skipped: dict[str, str] = {}
         for _ in range(TRIES):
             now = await self.jobs.show(job)
@@ -88,16 +87,16 @@ class Writer:
             state = now.facts.state
             if state in ENDED:
                 return await self._record(job, now.facts.named, changes, skipped)
-            if not changes and not start_time:
+            if not changes and not also:
                 return Outcome("done", skipped)
             if state == "COMPLETING":
                 return Outcome("completing", skipped)
             self._intend(job, now, changes, wanted)
             try:
-                await self._update(now.facts.named, changes, start_time, skipped)
+                await self._update(now.facts.named, changes, also, skipped)
             except Refused:  # it finished meanwhile: look again
                 continue
-            start_time = ""
+            also = {}
         return Outcome("done", skipped)
 
     def _changes(self, job: int, now: Texts, wanted: Wanted, skipped: dict[str, str]) -> dict[str, str]:
@@ -127,7 +126,7 @@ class Writer:
                 _, standing = piece.split(getattr(now, field), self.store.pieces(job, field))
                 self.store.put_piece(job, field, written=standing, intended=_piece(wanted, field))
 
-    async def _update(self, job: str, changes: dict[str, str], start_time: str,
+    async def _update(self, job: str, changes: dict[str, str], also: dict[str, str],
                       skipped: dict[str, str]) -> None:
         """One update for all; where Slurm refuses it, each by itself, so that one long text stops no other.
 
@@ -135,23 +134,22 @@ class Writer:
         """
         await self.pace.turn()
         try:
-            await self.jobs.update(job, start_time=start_time, **changes)
+            await self.jobs.update(job, **also, **changes)
             return
         except Refused as refusal:
             if FINISHED in str(refusal):
                 raise
-            if len(changes) + bool(start_time) == 1:
-                _refuse(skipped, next(iter(changes), START), refusal)
+            if len(changes) + len(also) == 1:
+                _refuse(skipped, next(iter(changes | also)), refusal)
                 return
-        alone = [{START: start_time}] if start_time else []
-        for one in [*alone, *({field: text} for field, text in changes.items())]:
+        for field, text in (also | changes).items():
             await self.pace.turn()
             try:
-                await self.jobs.update(job, **one)
+                await self.jobs.update(job, **{field: text})
             except Refused as refusal:
                 if FINISHED in str(refusal):
                     raise
-                _refuse(skipped, next(iter(one)), refusal)
+                _refuse(skipped, field, refusal)
 
     async def _record(self, job: int, named: str, changes: dict[str, str], skipped: dict[str, str]) -> Outcome:
         """After a job's end only accounting can be written, once it has the end (its record comes with it)."""

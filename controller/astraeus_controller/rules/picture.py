@@ -29,6 +29,8 @@ class Policy(msgspec.Struct, frozen=True):
     progress_metric: str | None = None
     never_began: str = "alert"
     """alert, list: whether a run whose GPUs were never busy is alerted and annotated, or only listed."""
+    avoid_guilty: bool = False
+    """Its next attempt is to run on other nodes than the guilty rank's."""
 
 
 class ProcessView(msgspec.Struct, frozen=True):

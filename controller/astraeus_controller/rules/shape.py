@@ -67,7 +67,8 @@ def for_step(step: StepView, gang: Gang | None, guilty: Sequence[Sign], progress
         pid=first.process.pid if first else None,
         since_s=progress.age, since=progress.at, said=said,
         workers=tuple(w.name for w in workers), gang=gang is not None,
-        evidence=evidence | _of_gang(step, gang))
+        evidence=evidence | _of_gang(step, gang) | {
+            "guilty_nodes": sorted({sign.member.worker.node for sign in guilty})})
 
 
 def _whole(step: StepView, gang: Gang | None, stalled: Sequence[Judged], now: float, rule: str,

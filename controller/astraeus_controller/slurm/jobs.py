@@ -7,8 +7,9 @@ import secrets
 
 import msgspec
 
-from . import parse
+from . import parse, places
 from .command import Away, Commands, Refused
+from .places import NodeRow, Places
 from .types import JobFacts, Snapshot
 
 UNKNOWN_JOB = "Invalid job id"
@@ -56,12 +57,15 @@ class Jobs:
         return Texts(*found) if found else None
 
     async def update(self, job: str, *, comment: str | None = None, admin_comment: str | None = None,
-                     start_time: str = "") -> None:
-        """One ``scontrol update``; only what is given is set. ``start_time``: ``now+10``.
+                     start_time: str = "", excluded: str | None = None) -> None:
+        """One ``scontrol update``; only what is given is set. ``start_time``: ``now+10``. ``excluded``: the whole
+        list, "" for none; Slurm changes it only while the job is PENDING (or COMPLETING before that).
 
         ``job``: JobFacts.named; a bare id may mean a whole array or heterogeneous job.
         """
         pairs = [f"StartTime={start_time}"] if start_time else []
+        if excluded is not None:
+            pairs.append(f"ExcNodeList={excluded}")
         if comment is not None:
             pairs.append(f"Comment={comment}")
         if admin_comment is not None:
@@ -102,6 +106,36 @@ class Jobs:
         """``scontrol show config``: ClusterName, KillWait (seconds, as text) and the rest."""
         text = await self.commands.run("scontrol", "show", "config")
         return {found[1]: found[2].strip() for found in re.finditer(r"(?m)^(\S+)\s*= (.*)$", text)}
+
+    async def places(self, job: int) -> Places | None:
+        """Where the job wants to run and where not; None when Slurm does not know it."""
+        mark = _mark()
+        try:
+            text = await self.commands.run("squeue", "-h", "-t", "all", "-j", str(job),
+                                           "-o", places.places_format(mark))
+            return places.places(text, mark, job)
+        except Refused as refusal:
+            if UNKNOWN_JOB in str(refusal):
+                return None
+            raise Away(str(refusal)) from None
+        except parse.Garbled as fault:
+            raise Away(str(fault)) from None
+
+    async def excluded_texts(self, job: str) -> list[str]:
+        """What may be its ExcNodeList as its user wrote it (squeue sorts and folds it): several where a job's name
+        or comment holds a line that looks like it. ``job``: JobFacts.named."""
+        return places.excluded_texts(await self.commands.run("scontrol", "show", "job", job))
+
+    async def partition_nodes(self, partition: str) -> tuple[NodeRow, ...]:
+        """Every node of the partition (of several: ``a,b``, then each with its partition)."""
+        text = await self.commands.run("sinfo", "-h", "-N", "-p", partition, "-o", places.NODES)
+        return places.nodes(text)
+
+    async def expanded(self, nodelist: str) -> tuple[str, ...]:
+        """The names in ``c4,c[2-3]``, sorted; never asks slurmctld."""
+        if not nodelist:
+            return ()
+        return tuple(sorted(set((await self.commands.run("scontrol", "show", "hostnames", nodelist)).split())))
 
     async def completing_nodes(self, nodelist: str) -> list[str]:
         """Those of the nodes that still complete a job."""

@@ -30,7 +30,8 @@ FIELDS = {
     "admin_comment": "admin_comment",
 }
 LETTERS = {"A": "id", "F": "array_job", "K": "array_task", "T": "state", "u": "user", "a": "account",
-           "P": "partition", "q": "qos", "N": "nodes", "j": "name"}
+           "P": "partition", "q": "qos", "N": "nodes", "j": "name", "n": "required", "x": "excluded", "f": "features",
+           "v": "reservation"}
 
 
 def job(number: int, **values: Any) -> dict[str, Any]:
@@ -42,12 +43,24 @@ def job(number: int, **values: Any) -> dict[str, Any]:
         "start": "2026-11-29T13:50:00", "end": "N/A", "used": "30:00", "limit": "UNLIMITED", "nodes": "c[1-4]",
         "node_count": 4, "priority": 1000, "exit": "0:0", "name": "llm", "stdout": "/home/alice/out-%j.txt",
         "comment": "", "admin_comment": "", "completing": 2, "waiting": 2, "requeued": 0, "recorded": {},
+        "required": "", "excluded": "", "features": "", "reservation": "",
         "begin": "", "signals": [], "ranks_gone": False, "suspended": False, "revived": 0, "script": "CONT",
     } | values
 
 
+def expanded(nodelist: str) -> list[str]:
+    """``c4,c[1-2]``: c4 c1 c2."""
+    found = []
+    for name, first, last in re.findall(r"(\w+)(?:\[(\d+)-(\d+)\])?", nodelist):
+        found += [f"{name}{n}" for n in range(int(first), int(last) + 1)] if first else [name]
+    return found
+
+
 class Failed(Exception):
     """What the command prints to stderr; its exit status is 1."""
+
+
+PARTITION = {f"c{n}": "mixed" for n in range(1, 9)}
 
 
 class FakeSlurm:
@@ -101,6 +114,12 @@ class FakeSlurm:
             case ["update", target, *pairs]:
                 self._not_whole(target.removeprefix("jobid="))
                 return self._update(self._named(target.removeprefix("jobid=")), pairs)
+            case ["show", "hostnames", nodelist]:
+                return "".join(f"{node}\n" for node in expanded(nodelist))
+            case ["show", "job", name]:
+                one = self._named(name)
+                return (f"JobId={one['id']} JobName={one['name']}\n   ReqNodeList={one['required'] or '(null)'} "
+                        f"ExcNodeList={one['excluded'] or '(null)'}\n   Comment={one['comment']}\n")
             case ["show", "config"]:
                 return "Configuration data as of now\nClusterName             = test\nKillWait                = 8 sec\n"
         raise Failed(f"scontrol: what is {args}?")
@@ -144,6 +163,10 @@ class FakeSlurm:
         return ""
 
     def sinfo(self, args: list[str]) -> str:
+        if "-p" in args:
+            assert args[args.index("-o") + 1] == "%R|%N|%T|%c|%m|%G|%f", args
+            return "".join(f"{args[args.index('-p') + 1]}|{node}|{state}|16|64000|gpu:2|(null)\n"
+                           for node, state in self.state.get("partition", PARTITION).items())
         return "".join(f"{node} {state}\n" for node, state in self.state.get("node_states", {}).items())
 
     # How jobs change
@@ -225,6 +248,12 @@ class FakeSlurm:
                 raise Failed(f"Pathname of a file, directory or other parameter too long for job {one['id']}")
         one["comment"] = values.get("Comment", one["comment"])
         one["admin_comment"] = values.get("AdminComment", one["admin_comment"])
+        if "ExcNodeList" in values:
+            if one["state"] != "PENDING" and values["ExcNodeList"] != one["excluded"]:
+                raise Failed(f"Job is no longer pending execution for job {one['id']}")
+            if self.state.get("refuses_nodes"):
+                raise Failed(f"Invalid node name specified for job {one['id']}")
+            one["excluded"] = values["ExcNodeList"]
         if "StartTime" in values:
             if one["state"] != "PENDING":
                 raise Failed(f"Requested operation is presently disabled for job {one['id']}")
@@ -248,7 +277,8 @@ class FakeSlurm:
         return text
 
     def _short(self, one: dict[str, Any], wanted: str) -> str:
-        return re.sub("%([A-Za-z])", lambda letter: self._value(one, LETTERS[letter[1]]), wanted)
+        folded = one | {"excluded": ",".join(sorted(expanded(one["excluded"])))}  # sorted, unlike scontrol's
+        return re.sub("%([A-Za-z])", lambda letter: self._value(folded, LETTERS[letter[1]]), wanted)
 
 
 def install(folder: Path, slurm: FakeSlurm) -> Path:

@@ -18,7 +18,7 @@ from test_restart import CLOSING, Bench, Died, Mortal, MortalStore, check_one_re
 
 STEPS = Stop("USR1", 40, "steps")
 FULL = Stop("USR1", 40, "full")
-STOPS = ["stopping", "signalled", "requeued", "restarted"]
+STOPS = ["stopping", "signalled", "requeued", "scheduled", "restarted"]
 
 
 def orders(slurm: FakeSlurm) -> list[list[str]]:
@@ -241,7 +241,7 @@ async def test_refused_signal_is_requeued_at_once(tmp_path: Path, refused: str) 
     bench.slurm.state["refused_signals"] = [refused]
     await bench.life()
     assert (bench.outcome(), bench.job["requeued"]) == ("restarted", 1)
-    assert bench.kinds() == ["stopping", "signal_refused", "requeued", "restarted"]
+    assert bench.kinds() == ["stopping", "signal_refused", "requeued", "scheduled", "restarted"]
 
 
 @pytest.mark.parametrize("values", [{"requeue": 0}, {}])

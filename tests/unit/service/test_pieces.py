@@ -71,7 +71,7 @@ class Bench:
         self.job = self.slurm.job(123)
 
     async def put(self, comment: str, admin: str, start: str = "") -> object:
-        return await self.writer.write(123, Wanted(comment, admin), start_time=start)
+        return await self.writer.write(123, Wanted(comment, admin), {"start_time": start} if start else {})
 
 
 @pytest.mark.parametrize("theirs", [
@@ -177,7 +177,7 @@ async def test_a_job_taken_over_by_a_restart_while_another_is_written() -> None:
             await annotations.settle(124, Wanted("restarting", ""))
         return await write(number, wanted)
 
-    annotations.writer.write = lambda number, wanted, start_time="": (  # type: ignore[method-assign]
+    annotations.writer.write = lambda number, wanted, also=None: (  # type: ignore[method-assign]
         write(number, wanted) if wanted.comment == "restarting" else taken_over(number, wanted))
     task = asyncio.create_task(annotations.run())
     async with asyncio.timeout(5):

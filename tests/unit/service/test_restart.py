@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.annotate import Annotations
+from astraeus_controller.actions.avoid import Avoidance
 from astraeus_controller.actions.outside import Clocks
 from astraeus_controller.actions.restart import Restart
 from astraeus_controller.actions.way import Stop
@@ -66,7 +67,7 @@ class Stops:
         self.ended = 0
 
     def begin(self, number: int, restarts: int, lines: dict[str, str]) -> None:
-        assert (number, restarts) == (123, 0)
+        assert (number, restarts) == (123, self.slurm.job(123)["restarts"])
         self.asked.append(lines)
 
     def end(self, number: int) -> None:
@@ -85,8 +86,9 @@ class Stops:
 class Bench:
     """One controller's life after another over one history and one Slurm."""
 
-    def __init__(self, folder: Path, stop: Stop | None = None, **values: Any) -> None:
+    def __init__(self, folder: Path, stop: Stop | None = None, *, avoid: bool = False, **values: Any) -> None:
         self.stop = stop or Stop("TERM", 8)
+        self.avoid, self.most, self.finding = avoid, 2, finding()
         self.slurm = FakeSlurm(job(123, **values))
         self.job = self.slurm.job(123)
         self.path = folder / "history.db"
@@ -97,7 +99,7 @@ class Bench:
         with Store(self.path).together():
             pass
         self.store = self.open()
-        self.store.put_finding(finding())
+        self.store.put_finding(self.finding)
 
     def open(self, kind: type[Store] = Store) -> Store:
         return kind(self.path, self.time.wall)
@@ -106,25 +108,29 @@ class Bench:
         """Begin or go on, to the end; then bring the comments in step, as the service's loop does."""
         store = store or self.open()
         jobs = Jobs(commands or FakeCommands(self.slurm))
-        annotations = Annotations(Writer(jobs, store, Pace(0, self.time.steady, self.time.sleep)),
+        pace = Pace(0, self.time.steady, self.time.sleep)
+        clocks = Clocks(self.time.wall, self.time.steady, self.time.sleep)
+        avoidance = Avoidance(jobs=jobs, store=store, pace=pace, emit=store.add_event, most=self.most, clocks=clocks)
+        annotations = Annotations(Writer(jobs, store, pace),
                                   lambda _, field, why: self.skipped.append((field, why)), self.time.steady)
         intents = store.open_intents()
         if not intents:
-            row = store.finding_id(finding().key)
+            row = store.finding_id(self.finding.key)
             shown = await jobs.show(123)
             if row is not None and not store.had_restart(row) and shown:
-                intent = evidence.new_intent(finding(), shown.facts, number=1, budget=10, backoff_s=10,
-                                             progressed_s=700, stop=self.stop, now=self.time.wall())
+                intent = evidence.new_intent(
+                    self.finding, shown.facts, number=shown.facts.restarts + 1, budget=10, backoff_s=10,
+                    progressed_s=700, stop=self.stop, now=self.time.wall(), avoid=self.avoid)
                 assert store.begin(intent, row)
                 intents = [intent]
         for intent in intents:
-            await Restart(intent, jobs=jobs, store=store, annotations=annotations, stops=self.stops,
-                          emit=store.add_event, stop_file_wait_s=10,
-                          clocks=Clocks(self.time.wall, self.time.steady, self.time.sleep),
+            await Restart(intent, jobs=jobs, store=store, annotations=annotations, avoidance=avoidance,
+                          stops=self.stops, emit=store.add_event, stop_file_wait_s=10, clocks=clocks,
                           gone=lambda: bool(self.job["ranks_gone"])).run()
         for _ in range(20):
             for number, task in list(annotations._tasks.items()):
                 await annotations._try(number, task)
+        await avoidance.take_back()
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.store.events(job=123)]
@@ -152,9 +158,9 @@ async def test_the_order(tmp_path: Path) -> None:
         "cause": "stalled", "reason": finding().said, "signal": "TERM", "grace_seconds": "8",
         "at": "2026-11-30T14:14:20Z", "finding": finding().key}]
     assert (bench.job["comment"], bench.job["admin_comment"], bench.job["requeued"]) == ("mine", CLOSING, 1)
-    assert bench.kinds() == ["stopping", "requeued", "restarted"]
-    assert bench.store.events(job=123)[2].message == (
-        "Restarted 1/10: it runs again on c[1-4], cause stalled")
+    assert bench.kinds() == ["stopping", "requeued", "scheduled", "restarted"]
+    assert [event.message for event in bench.store.events(job=123)[2:]] == [
+        "Starts not before 14:14:30 UTC", "Restarted 1/10: it runs again on c[1-4], cause stalled"]
     assert bench.outcome() == "restarted"
     assert [intent.number for intent in bench.store.restarts_of(123)] == [1]
 

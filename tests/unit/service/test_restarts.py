@@ -83,7 +83,7 @@ async def test_restarted() -> None:
     bench = Bench()
     bench.stall()
     await bench.until(lambda: "restarted" in bench.kinds())
-    assert bench.kinds() == ["restart_intended", "stopping", "requeued", "restarted"]
+    assert bench.kinds() == ["restart_intended", "stopping", "requeued", "scheduled", "restarted"]
     assert bench.store.events(job=123)[0].message.startswith("Restart 1/10 intended: no output since 14:02 UTC")
 
 
@@ -112,6 +112,19 @@ async def test_declined_for_now_is_asked_again() -> None:
     assert 2 <= len(bench.slurm.called("squeue")) <= 4
     bench.shown = picture(step("0", worker(0)))
     await bench.until(lambda: "restarted" in bench.kinds())
+
+
+async def test_a_run_that_asks_avoids_the_guilty_rank_s_node() -> None:
+    bench = Bench()
+    bench.shown = picture(step("0", *(worker(r) for r in range(8)),
+                               policy=Policy(action="restart", mode="act", avoid_guilty=True)))
+    bench.stall()
+    await bench.until(lambda: "restarted" in bench.kinds())
+    assert bench.slurm.job(123)["excluded"] == "c3"
+    bench.slurm.job(123).update(state="PENDING", restarts=2, waiting=1000)
+    bench.shown = msgspec.structs.replace(bench.shown, job=msgspec.structs.replace(bench.shown.job, ended=True))
+    await bench.restarts.avoidance.take_back()
+    assert bench.slurm.job(123)["excluded"] == ""
 
 
 async def test_pace() -> None:

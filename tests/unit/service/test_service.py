@@ -181,7 +181,8 @@ async def test_from_a_report_to_the_next_attempt(tmp_path: Path) -> None:
         await world.node.send(stuck(1, restarts=1))
         await until(lambda: world.job().get("comment") == "mine" and not service.store.open_intents())
         kinds = [event.kind for event in service.store.events(job=123)]
-        assert kinds == ["stalled", "restart_intended", "stopping", "requeued", "stalled_over", "restarted"]
+        assert kinds == [
+            "stalled", "restart_intended", "stopping", "requeued", "scheduled", "stalled_over", "restarted"]
         assert ", restarted 1/10]" in world.job()["admin_comment"]
         assert service.store.open_findings() == []
         status, history = await world.ask("/runs/123/history")
