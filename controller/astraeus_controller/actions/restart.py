@@ -10,6 +10,8 @@ Slurm's state shows that it did not happen. ``requeue incomplete`` raises the re
 
 from __future__ import annotations
 
+import sqlite3
+
 from ..slurm.command import Away, Refused
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
@@ -45,18 +47,35 @@ class Restart(OwnStop):
                   "requeuing": self._requeue, "reviving": self._revive, "requeued": self._schedule,
                   "scheduled": self._running}
         wait_s = LOOK_S
-        while self.intent.stage != "done":
+        stored = True
+        while self.intent.stage != "done" or not stored:
             try:
+                if not stored:
+                    self._as_stored()
+                    stored = True
+                    continue
                 await stages[self.intent.stage]()
                 wait_s = LOOK_S
             except Away as fault:
                 log.warning("job %d: restart waits at %s: %s", self.intent.job, self.intent.stage, fault)
                 await self.clocks.sleep(wait_s)
                 wait_s = min(wait_s * 2, SLOW_LOOK_S)
+            except sqlite3.Error as fault:
+                stored = False
+                log.error("job %d: restart waits until history can be used: %s", self.intent.job, fault)
+                await self.clocks.sleep(wait_s)
+                wait_s = min(wait_s * 2, SLOW_LOOK_S)
             except Exception:
+                stored = False
                 log.exception("job %d: restart broke off at %s; it goes on in a minute", self.intent.job,
                               self.intent.stage)
                 await self.clocks.sleep(BROKEN_S)
+
+    def _as_stored(self) -> None:
+        """Go on from what was stored, as the next controller would: a stage, or a command, that is only in memory
+        was never announced."""
+        self.intent = self.store.intent(self.intent.id)
+        self._may_have_woken = True
 
     # Stages
 
