@@ -45,8 +45,10 @@ class Asked:
 class VirtualWorld:
     """``progress_s(restarts)``: for how long an attempt progresses; it stalls then."""
 
-    def __init__(self, progress_s: Callable[[int], float], store: Store | None = None, toml: str = "") -> None:
-        self.progress_s = progress_s
+    def __init__(self, progress_s: Callable[[int], float], store: Store | None = None, toml: str = "",
+                 step: str = "batch", **settings: str) -> None:
+        self.progress_s, self.step = progress_s, step
+        self.settings = {"stall_after": "60", "restart_stalled": "1"} | settings
         self.now, self.set_by = 1000.0, 0.0
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self.slurm = FakeSlurm(job(JOB, used="00:00"))
@@ -140,9 +142,10 @@ class VirtualWorld:
 
     async def _report(self) -> None:
         one = self.slurm.job(JOB)
-        runs = one["state"] == "RUNNING"
+        runs = one["state"] in ("RUNNING", "STOPPED", "SIGNALING")
         if runs and one["restarts"] != self.attempt:
             self.attempt, self.began = one["restarts"], self.now
+            one["ranks_gone"] = False
         ran = int(self.now - self.began)
         one["used"] = f"{ran // 86400}-{ran // 3600 % 24:02}:{ran // 60 % 60:02}:{ran % 60:02}"
         self.seq += 1
@@ -164,16 +167,18 @@ class VirtualWorld:
             self.judging._after_sweep()
 
     def _job(self, ran: float) -> wire.Job:
+        gone = self.slurm.job(JOB)["ranks_gone"]
         quiet = max(0.5, ran - self.progress_s(self.attempt))
         worker = wire.Worker(
-            rank=0, pid=77, start=self.attempt, output_s=quiet, cpu_idle_s=quiet, writing_s=0, began_s=ran,
+            rank=0, pid=77, start=self.attempt, state="exited" if gone else "running", output_s=quiet,
+            cpu_idle_s=quiet, writing_s=0, began_s=ran,
             gpus=[wire.Gpu(index=0, busy=0, idle_s=quiet, ever_busy=True)],
             processes=[wire.Process(pid=77, start=self.attempt, state="S", comm="python")])
         return wire.Job(
             job=JOB, nonce=f"a{self.attempt}", restarts=self.attempt, user="alice", partition="main", nodelist="c1",
-            gpus=[0], settings={"stall_after": "60", "restart_stalled": "1"}, began_s=ran,
+            gpus=[0], settings=self.settings, began_s=ran,
             stop_file=JOB in self.stops.jobs,
-            steps=[wire.Step(step="batch", nodelist="c1", workers=[worker], output_s=quiet)])
+            steps=[wire.Step(step=self.step, nodelist="c1", workers=[worker], output_s=quiet)])
 
     def requeued_by_others(self) -> None:
         """A preemption, a node that failed, a person's requeue: Slurm starts it again at once."""
