@@ -17,9 +17,9 @@ from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from . import annotate
 from .own_stop import OwnStop
-from .revive import ended_on_ours
+from .revive import ended_on_ours, unix_time
 from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
-from .writer import Wanted
+from .writer import START, Wanted
 
 PENDING_LOOK_S = 60.0
 """Between two looks at a job that is PENDING in the queue, for days perhaps; its next attempt's first report is
@@ -33,12 +33,17 @@ START_MIN_S = 3.0
 """The next attempt begins no sooner than this after the last one has left its nodes: on 22.05 a job that starts in
 the second in which its nodes revoked its credential is refused there ("already killed") and FAILED, or runs without
 its Prolog."""
+BEGUN_S = 1.0
+"""Slurm's times are whole seconds: a begin time has come for certain after one more."""
 REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 
 
 class Restart(OwnStop):
     """The stages and the way through them."""
+
+    _begins: float | None = None
+    """When the begin time that we set has come, by the steady clock; None where none is awaited."""
 
     async def run(self) -> None:
         """Go on from the stored stage to the end; waits out a slurmctld that is away."""
@@ -180,17 +185,19 @@ class Restart(OwnStop):
             return
         if facts.state == "COMPLETING":
             return await self.clocks.sleep(LOOK_S)
-        start = ""
+        start, seconds = "", 0
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
             # Bounded on both sides: whatever the time of day was set to, and never at once (START_MIN_S).
-            start = f"now+{round(max(min(left, intent.backoff_s), START_MIN_S))}"
+            seconds = round(max(min(left, intent.backoff_s), START_MIN_S))
+            start = f"now+{seconds}"
         wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)
         outcome = await self.annotations.settle(intent.job, wanted, start_time=start)
         if outcome.state == "completing":
             return await self.clocks.sleep(LOOK_S)
         if "comment" in outcome.skipped:
             intent.cause_by_reply = True
+        self._begins = self.clocks.steady() + seconds + BEGUN_S if start and START not in outcome.skipped else None
         self.store.reach(intent, "scheduled")
 
     async def _running(self) -> None:
@@ -204,11 +211,30 @@ class Restart(OwnStop):
         elif facts.state == "RUNNING":
             await self._wait_for_report(REPORTED_S)
             said = f"it runs again on {facts.nodelist}, cause stalled"
+        elif facts.state == "PENDING" and self._begins is not None:
+            return await self._try_now(facts)
         else:
             if await self._wait_for_report(PENDING_LOOK_S):  # Prolog still runs on another node; or it is suspended
                 await self.clocks.sleep(LOOK_S if facts.state == "CONFIGURING" else SLOW_LOOK_S)
             return
         self._done("restarted", self._closing(), "restarted", f"Restarted {self._count()}: {said}")
+
+    async def _try_now(self, facts: JobFacts) -> None:
+        """Slurm's scheduler looks at a job whose begin time has come in its next round, half a minute later at its
+        defaults; any update of a job makes it look at once. So the begin time that has passed is set again, once."""
+        begins = self._begins or 0
+        if self.clocks.steady() < begins:
+            await self._wait_for_report(min(begins - self.clocks.steady(), PENDING_LOOK_S))
+            return
+        self._begins = None
+        at = unix_time(facts.start_time)
+        if facts.held or facts.reason != "BeginTime" or (at is not None and at > self.clocks.wall()):
+            return  # it waits for something else, or for a time that its user has set since
+        try:
+            await self.annotations.writer.pace.turn()
+            await self.jobs.update(facts.named, start_time="now")
+        except Refused as refusal:
+            self._log(f"its begin time, which has come, could not be set again: {refusal}")
 
     # Ways out
 
