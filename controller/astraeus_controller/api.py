@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
@@ -59,6 +60,8 @@ class Api:
                 return _json(make(request))
             except Problem as problem:
                 return _problem(problem.status, problem.sentence)
+            except sqlite3.Error as fault:
+                return _problem(503, f"history can't be read now: {fault}")
         return endpoint
 
     # What is asked
@@ -148,7 +151,7 @@ class Api:
         if job is not None and self._all(request) and job in self.others():
             return Problem(404, f"job {name} runs, but no monitor has reported it: its Prolog did not hand it "
                                 "over (--no-stall-watch, a service), or its nodes' monitors can't reach the "
-                                "controller")
+                                "controller or hold another report key; its log tells of those that it refuses")
         whose = "" if self._all(request) else " of yours"
         return Problem(404, f"no job {name}{whose} is watched; a job that did not ask and holds no GPUs, "
                             "and one with --no-stall-watch, is not")

@@ -79,7 +79,7 @@ class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     backoff_s: Annotated[float, _doc("wait before the first restart; doubles with each", ge=0)] = 10
     backoff_max_s: Annotated[float, _doc("the longest wait", ge=0)] = 300
-    max_total: Annotated[int, _doc("restarts of one job that never reset", ge=0)] = 50
+    max_restarts_total: Annotated[int, _doc("restarts of one job in all; progress gives none of them back", ge=0)] = 50
     min_interval_s: Annotated[float, _doc("least time between two stops", ge=0)] = 30
     max_per_hour: Annotated[int, _doc("stops an hour at most", ge=0)] = 20
     breaker_jobs: Annotated[int, _doc("nothing is stopped when more jobs than this, and more than breaker_share of "

@@ -49,10 +49,11 @@ class Seen:
 
 
 class Ingest:
-    """``take(report)`` does what is to be done with a report and makes its reply."""
+    """``take(report)`` does what is to be done with a report and makes its reply. ``cluster``: Slurm's ClusterName;
+    a report of another cluster is refused: its job ids are those of other jobs here."""
 
-    def __init__(self, key: bytes, take: Callable[[Report], Reply]) -> None:
-        self.key, self.take, self.seen = key, take, Seen()
+    def __init__(self, key: bytes, take: Callable[[Report], Reply], cluster: str = "") -> None:
+        self.key, self.take, self.cluster, self.seen = key, take, cluster, Seen()
         self._told: dict[str, str] = {}
 
     def app(self) -> Starlette:
@@ -85,6 +86,10 @@ class Ingest:
         if not WIRE - 1 <= report.v <= WIRE:
             raise Bad(400, f"wire version {report.v} is not taken here, only {WIRE - 1} and {WIRE}; "
                            "upgrade the controller first, then the monitors")
+        if self.cluster and report.cluster and report.cluster.lower() != self.cluster.lower():
+            raise Bad(400, f"the node's jobs are of cluster {report.cluster[:64]!r}, this controller is that of "
+                           f"{self.cluster!r}; write the address of the node's own controller into [monitor] "
+                           "controller")
         self.seen.check(report)
         return report
 

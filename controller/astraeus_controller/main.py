@@ -17,10 +17,10 @@ from astraeus_protocol.signing import KeyFault, read_key
 from . import config as config_module
 from . import recording
 from .config import Config, ConfigFault
+from .database import StoreFault
 from .peer import SocketFault
 from .replay import replay
 from .service import ServiceFault, serve
-from .store import StoreFault
 
 FAULTS = (ConfigFault, KeyFault, StoreFault, ServiceFault, SocketFault, recording.RecordingFault)
 

@@ -78,5 +78,23 @@ CREATE TABLE exclusions (
 );
 """
 
-MIGRATIONS = (HISTORY, EXCLUSIONS)
+CLOCKS_AND_ATTEMPTS = """
+CREATE INDEX events_at ON events (at);
+CREATE INDEX findings_job ON findings (job);
+
+-- Unix time minus CLOCK_BOOTTIME when the finding opened, and the boot that this holds for: a time of day that was
+-- set while no controller ran is no progress.
+ALTER TABLE findings ADD COLUMN clock REAL;
+ALTER TABLE findings ADD COLUMN boot TEXT NOT NULL DEFAULT '';
+
+-- Attempts that progressed for long enough to give the budget back, also where they ended without us.
+CREATE TABLE attempts (
+    job INTEGER NOT NULL,
+    restarts INTEGER NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (job, restarts)
+);
+"""
+
+MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS)
 """Their number is the database's user_version."""

@@ -51,6 +51,11 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def boot_id() -> str:
+    """Of this machine: CLOCK_BOOTTIME starts anew with it."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
 class Service:
     """Everything of one controller, wired. ``settings``: ``scontrol show config``."""
 
@@ -60,8 +65,8 @@ class Service:
         self.cluster = config.cluster or settings.get("ClusterName", "") or "cluster"
         self.jobs = Jobs(commands)
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
-        self.passes = Pass(self.fleet, self.cluster, store.open_findings())
-        self.passes.remember(store.keys())
+        self.passes = Pass(self.fleet, self.cluster, store.open_findings(), store.clocks())
+        self.passes.keys_of = store.keys
         self.passes.being_stopped = store.being_stopped
         self.stops = StopFiles(self.fleet)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
@@ -71,7 +76,7 @@ class Service:
         self.restarts.kill_wait_s = kill_wait(settings)
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
                                self.emit, boottime)
-        self.ingest = Ingest(key, self.take_report)
+        self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))
         self.api = Api(self.fleet, self.passes, store, self.judging, privileged=_privileged(config),
                        runs=lambda: self._runs, others=self._others, health=self._health)
         self._snapshot = Snapshot(jobs=())
@@ -130,7 +135,7 @@ class Service:
     def emit(self, event: Event) -> None:
         """A line of history."""
         self.store.add_event(event)
-        log.info("%s: %s", event.worker or event.run, event.message)
+        self.store.after(lambda: log.info("%s: %s", event.worker or event.run, event.message))
 
     def _skipped(self, job: int, field: str, why: str) -> None:
         run = next((name for name, number in self._runs.items() if number == job), str(job))
@@ -239,7 +244,7 @@ async def serve(config: Config, key: bytes, record: recording.Writer | None = No
         loop.add_signal_handler(number, stop.set)
     commands = Commands(config.slurm.bin, config.slurm.timeout_s)
     with only_one(Path(config.controller.state)):
-        store = Store(Path(config.controller.state) / "history.db")
+        store = Store(Path(config.controller.state) / "history.db", boot=boot_id())
         try:
             settings = await _settings(Jobs(commands), stop)
             if settings is None:

@@ -1,28 +1,18 @@
 """History in SQLite (WAL): findings, events, restarts begun, pieces written. One writer: this process.
 
 Every commit reaches the disk (synchronous=FULL): there are few, and a restart's stage has to be there before
-the step that it announces. The database's user_version is the last migration applied.
+the step that it announces. The database's user_version is the last migration applied (migrations).
 """
 
 from __future__ import annotations
 
-import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import msgspec
 from astraeus_protocol.findings import Event, Finding
 
-from .migrations import MIGRATIONS
+from .database import Database
 
 KEPT_S = 90 * 86400
 """How long history is kept."""
-
-
-class StoreFault(Exception):
-    """The database can't be used; the text is one sentence."""
 
 
 class Intent(msgspec.Struct, kw_only=True):
@@ -86,45 +76,14 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Store:
-    """``path``: the database's file, or ``:memory:``. ``wall``: Unix seconds."""
+def _intent(number: int, text: str) -> Intent:
+    intent = msgspec.json.decode(text, type=Intent)
+    intent.id = number
+    return intent
 
-    def __init__(self, path: str | Path, wall: Callable[[], float] = time.time) -> None:
-        self.wall = wall
-        try:
-            if str(path) != ":memory:":
-                Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-            self.db = sqlite3.connect(path, isolation_level=None, timeout=5)
-            self.db.execute("PRAGMA journal_mode=WAL")
-            self.db.execute("PRAGMA synchronous=FULL")
-            self._migrate()
-        except (OSError, sqlite3.Error) as fault:
-            raise StoreFault(f"can't use the history database {path}: {fault}") from None
 
-    def _migrate(self) -> None:
-        (version,) = self.db.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise StoreFault(f"the history database is of a newer release (version {version}, this one knows "
-                             f"{len(MIGRATIONS)}); install that release again, or move the database away")
-        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-            self.db.executescript(f"BEGIN;\n{script}\nPRAGMA user_version={number};\nCOMMIT;")
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Everything inside is one commit."""
-        if self.db.in_transaction:
-            yield
-            return
-        self.db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self.db.execute("ROLLBACK")
-            raise
-        self.db.execute("COMMIT")
-
-    def close(self) -> None:
-        self.db.close()
+class Store(Database):
+    """What is asked of history, and written into it. A write that fails raises sqlite3.Error (see Database)."""
 
     def forget(self) -> None:
         """Drop what is older than KEPT_S and over."""
@@ -135,6 +94,7 @@ class Store:
             self.db.execute("DELETE FROM intents WHERE done_at < ?", (oldest,))
             self.db.execute("DELETE FROM pieces WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM owners WHERE at < ?", (oldest,))
+            self.db.execute("DELETE FROM attempts WHERE at < ?", (oldest,))
 
     # Findings
 
@@ -142,16 +102,21 @@ class Store:
         rows = self.db.execute("SELECT finding FROM findings WHERE closed_at IS NULL ORDER BY id")
         return [msgspec.json.decode(row[0], type=Finding) for row in rows]
 
-    def keys(self) -> list[str]:
-        """Keys of all findings that history holds, open or closed: none is used twice."""
-        return [row[0] for row in self.db.execute("SELECT DISTINCT key FROM findings")]
+    def keys(self, job: int) -> list[str]:
+        """Keys of all findings of the job that history holds, open or closed: none is used twice."""
+        return [row[0] for row in self.db.execute("SELECT DISTINCT key FROM findings WHERE job = ?", (job,))]
 
-    def put_finding(self, finding: Finding) -> None:
-        """A finding that opened or changed."""
+    def put_finding(self, finding: Finding, clock: float | None = None) -> None:
+        """A finding that opened or changed. ``clock``: Unix time minus CLOCK_BOOTTIME when it opened."""
         self.db.execute(
-            "INSERT INTO findings (key, job, kind, opened_at, finding) VALUES (?, ?, ?, ?, ?) "
+            "INSERT INTO findings (key, job, kind, opened_at, finding, clock, boot) VALUES (?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (key) WHERE closed_at IS NULL DO UPDATE SET finding = excluded.finding",
-            (finding.key, finding.job, finding.kind, self.wall(), _json(finding)))
+            (finding.key, finding.job, finding.kind, self.wall(), _json(finding), clock, self.boot))
+
+    def clocks(self) -> dict[str, float]:
+        """``clock`` of each open finding, those from before this machine's boot left out: they tell nothing."""
+        return dict(self.db.execute("SELECT key, clock FROM findings WHERE closed_at IS NULL AND boot = ? "
+                                    "AND clock IS NOT NULL", (self.boot,)).fetchall())
 
     def close_finding(self, key: str, why: str) -> None:
         self.db.execute("UPDATE findings SET closed_at = ?, why = ? WHERE key = ? AND closed_at IS NULL",
@@ -189,6 +154,7 @@ class Store:
             self.db.execute("UPDATE intents SET job = -job WHERE job = ? AND done_at IS NOT NULL", (job,))
             self.db.execute("DELETE FROM pieces WHERE job = ?", (job,))
             self.db.execute("DELETE FROM exclusions WHERE job = ?", (job,))
+            self.db.execute("DELETE FROM attempts WHERE job = ?", (job,))
         self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
 
     def owner(self, job: int) -> int | None:
@@ -223,7 +189,8 @@ class Store:
             "AND stage NOT IN ('decided', 'annotated')", (job, restarts)).fetchone() is not None
 
     def reach(self, intent: Intent, stage: str) -> None:
-        """Write the stage that is about to begin."""
+        """Write the stage that is about to begin. Where that fails ``intent`` is ahead of the store, and its
+        holder reads it anew (``intent()``) before anything else."""
         intent.stage = stage
         done = self.wall() if stage == "done" else None
         self.db.execute(
@@ -232,12 +199,11 @@ class Store:
 
     def open_intents(self) -> list[Intent]:
         rows = self.db.execute("SELECT id, intent FROM intents WHERE done_at IS NULL ORDER BY id").fetchall()
-        found = []
-        for number, text in rows:
-            intent = msgspec.json.decode(text, type=Intent)
-            intent.id = number
-            found.append(intent)
-        return found
+        return [_intent(*row) for row in rows]
+
+    def intent(self, number: int) -> Intent:
+        """The intent as it was last stored."""
+        return _intent(*self.db.execute("SELECT id, intent FROM intents WHERE id = ?", (number,)).fetchone())
 
     def had_restart(self, finding: int) -> bool:
         return self.db.execute("SELECT 1 FROM intents WHERE finding = ?", (finding,)).fetchone() is not None
@@ -247,6 +213,14 @@ class Store:
         rows = self.db.execute("SELECT intent FROM intents WHERE job = ? AND outcome IN ('restarted', '') "
                                "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", (job,))
         return [msgspec.json.decode(row[0], type=Intent) for row in rows]
+
+    def gave_back(self, job: int, restarts: int) -> None:
+        """This attempt progressed for long enough to give the budget back."""
+        self.db.execute("INSERT OR IGNORE INTO attempts VALUES (?, ?, ?)", (job, restarts, self.wall()))
+
+    def last_that_gave_back(self, job: int) -> int | None:
+        """Restart count of the last attempt that did."""
+        return self.db.execute("SELECT MAX(restarts) FROM attempts WHERE job = ?", (job,)).fetchone()[0]
 
     def stops_between(self, first: float, last: float) -> tuple[int, float | None]:
         """(how many stops, Unix time of the last one). What lies after ``last`` was written before the time of

@@ -1,6 +1,7 @@
-"""Figures of the chain on a running cluster: detection latency, what a monitor costs, what a job's start costs.
+"""Figures of the chain on a running cluster: detection latency, what a monitor costs, what a job's start costs, how
+long a restart takes.
 
-    python -m slurm_test_cluster.measure latency|monitor|start [--prefix P]
+    python -m slurm_test_cluster.measure latency|monitor|start|restart [--prefix P]
 
 Each prints one JSON object.
 """
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slurm_test_cluster import Cluster, wait_for
+from slurm_test_cluster.measure_restart import VARIANTS, restart
 
 RING = "python3 -u /opt/workloads/ring.py"
 BARE = "/root/bare"
@@ -149,18 +151,22 @@ def start(cluster: Cluster, launches: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["latency", "monitor", "start"])
+    parser.add_argument("what", choices=["latency", "monitor", "start", "restart"])
     parser.add_argument("--prefix", default="astraeus")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--side-by-side", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--launches", type=int, default=20)
+    parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="restart: only these slurm.conf")
+    parser.add_argument("--ring", default="", help="restart: options of the workload, such as --save-on-term 20")
     options = parser.parse_args()
     cluster = Cluster.attach(options.prefix)
     if options.what == "latency":
         figures = latency(cluster, options.runs, options.side_by_side)
     elif options.what == "monitor":
         figures = monitor(cluster, options.seconds)
+    elif options.what == "restart":
+        figures = restart(cluster, options.runs, options.variant or list(VARIANTS), options.ring)
     else:
         figures = start(cluster, options.launches)
     print(json.dumps(figures))

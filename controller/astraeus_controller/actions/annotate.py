@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 from astraeus_protocol.findings import Finding
@@ -52,8 +54,11 @@ class Annotations:
 
     def want(self, job: int, wanted: Wanted) -> None:
         """Bring the job's comments to this as soon as it can be; what was wanted before counts no more."""
-        now = self.clock()
         self.writer.store.put_wanted(job, wanted.comment, wanted.admin_comment)
+        self.writer.store.after(partial(self._take, job, wanted))
+
+    def _take(self, job: int, wanted: Wanted) -> None:
+        now = self.clock()
         self._tasks[job] = _Task(wanted, due=now, since=now)
         self._wake.set()
 
@@ -95,14 +100,17 @@ class Annotations:
         if self._tasks.get(job) is not task:
             return  # something else is wanted by now
         if (outcome and outcome.state != "completing") or self.clock() - task.since > GIVE_UP_S:
-            self._drop(job)
-            return
+            try:
+                return self._drop(job)
+            except sqlite3.Error as fault:  # what stands there already is found to stand there, later
+                log.warning("job %d: its comments are written, but not that they are: %s", job, fault)
         task.due = self.clock() + task.wait_s
         task.wait_s = min(task.wait_s * 2, RETRY_MAX_S)
 
     def _drop(self, job: int) -> None:
-        if self._tasks.pop(job, None):
+        if job in self._tasks:
             self.writer.store.drop_wanted(job)
+            self.writer.store.after(partial(self._tasks.pop, job, None))
 
     def _tell(self, job: int, outcome: Outcome) -> None:
         for field, why in outcome.skipped.items():

@@ -36,14 +36,24 @@ def progressed_s(slurm: JobFacts, finding: Finding, now: float) -> float | None:
     return max(0.0, slurm.run_time_s - (now - finding.since - suspended))
 
 
-def spent(history: list[Intent], progressed: float | None) -> int:
-    """Restarts since the budget was last given back: by an attempt that progressed for long enough."""
-    count = 0
-    for intent in history:
-        if (intent.progressed_s or 0) >= PROGRESSED_S:
-            count = 0
-        count += 1
-    return 0 if (progressed or 0) >= PROGRESSED_S else count
+def attempt_progressed_s(picture: Picture) -> float:
+    """The same by what the nodes report of an attempt that runs: until the last output of a watched step; 0 where
+    that is not known. GPUs are not asked: a collective that hangs keeps them busy."""
+    steps = picture.job.steps
+    began = max((worker.began_s for step in steps for worker in step.workers), default=0.0)
+    ages = [worker.output_s for step in steps if step.watched for worker in step.workers
+            if worker.output_s is not None]
+    return max(0.0, began - min(ages)) if ages else 0.0
+
+
+def spent(history: list[Intent], progressed: float | None, gave_back: int | None = None) -> int:
+    """Restarts since the budget was last given back: by an attempt that progressed for long enough. That may be
+    one that we stopped, this one (``progressed``), or one that ended without us (``gave_back``: its restart count)."""
+    if (progressed or 0) >= PROGRESSED_S:
+        return 0
+    last = max([intent.restarts for intent in history if (intent.progressed_s or 0) >= PROGRESSED_S],
+               default=-1)
+    return sum(intent.restarts >= max(last, -1 if gave_back is None else gave_back) for intent in history)
 
 
 def backoff_s(site: Restart, restarts_before: int) -> float:
@@ -102,8 +112,8 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         held=slurm is not None and slurm.held,
         run_time_s=slurm.run_time_s if slurm else None, time_limit_s=slurm.time_limit_s if slurm else None,
         kill_wait_s=kill_wait_s, grace_s=stop.grace_s if stop.way else 0.0,
-        spent=spent(history, progressed), budget=policy.max_restarts,
-        total=len(history), max_total=site.max_total,
+        spent=spent(history, progressed, store.last_that_gave_back(finding.job)), budget=policy.max_restarts,
+        total=len(history), max_restarts_total=site.max_restarts_total,
         progressed_s=progressed, progressed_before_s=before.progressed_s if before else None,
         beside=beside(picture, finding, stalled_steps), allow_beside=watch.allow_beside_progress,
         last_words=shortened(own.finished.line) if own is not None and own.finished else "",

@@ -43,7 +43,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     budget: int = 10
     total: int = 0
     """Restarts of this job in all."""
-    max_total: int = 50
+    max_restarts_total: int = 50
     progressed_s: float | None = None
     """This attempt: from its start to its last progress."""
     progressed_before_s: float | None = None
@@ -106,8 +106,8 @@ def _lasting(facts: Facts) -> list[tuple[bool, str]]:
         (not facts.requeue, "it is not requeueable (--no-requeue, or JobRequeue=0)"),
         (facts.budget == 0, "its restart budget is 0 (--max-restarts=0)"),
         (facts.spent >= facts.budget, f"its restart budget is spent ({facts.spent} of {facts.budget})"),
-        (facts.total >= facts.max_total,
-         f"the site's bound on restarts of one job is reached ({facts.total} of {facts.max_total})"),
+        (facts.total >= facts.max_restarts_total,
+         f"the site's bound on restarts of one job is reached ({facts.total} of {facts.max_restarts_total})"),
         (bool(facts.last_words),
          f"the training is over (its last words: {facts.last_words}); another attempt would do it all again"),
         (nothing, "two attempts running made no progress; another would hang in the same place"),

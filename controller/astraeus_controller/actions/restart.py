@@ -10,6 +10,7 @@ once (22.05 to 26.05), so the count alone tells a requeue from an end.
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import UTC, datetime
 
 from ..slurm.command import Away, Refused
@@ -17,7 +18,7 @@ from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from . import annotate
 from .own_stop import OwnStop
-from .revive import ended_on_ours
+from .revive import ended_on_ours, unix_time
 from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
 from .writer import Outcome, Wanted
 
@@ -33,12 +34,17 @@ START_MIN_S = 3.0
 """The next attempt begins no sooner than this after the last one has left its nodes: on 22.05 a job that starts in
 the second in which its nodes revoked its credential is refused there ("already killed") and FAILED, or runs without
 its Prolog."""
+BEGUN_S = 1.0
+"""Slurm's times are whole seconds: a begin time has come for certain after one more."""
 REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 
 
 class Restart(OwnStop):
     """The stages and the way through them."""
+
+    _begins: float | None = None
+    """When the begin time that we set has come, by the steady clock; None where none is awaited."""
 
     async def run(self) -> None:
         """Go on from the stored stage to the end; waits out a slurmctld that is away."""
@@ -47,18 +53,35 @@ class Restart(OwnStop):
                   "requeuing": self._requeue, "reviving": self._revive, "requeued": self._schedule,
                   "scheduled": self._running}
         wait_s = LOOK_S
-        while self.intent.stage != "done":
+        stored = True
+        while self.intent.stage != "done" or not stored:
             try:
+                if not stored:
+                    self._as_stored()
+                    stored = True
+                    continue
                 await stages[self.intent.stage]()
                 wait_s = LOOK_S
             except Away as fault:
                 log.warning("job %d: restart waits at %s: %s", self.intent.job, self.intent.stage, fault)
                 await self.clocks.sleep(wait_s)
                 wait_s = min(wait_s * 2, SLOW_LOOK_S)
+            except sqlite3.Error as fault:
+                stored = False
+                log.error("job %d: restart waits until history can be used: %s", self.intent.job, fault)
+                await self.clocks.sleep(wait_s)
+                wait_s = min(wait_s * 2, SLOW_LOOK_S)
             except Exception:
+                stored = False
                 log.exception("job %d: restart broke off at %s; it goes on in a minute", self.intent.job,
                               self.intent.stage)
                 await self.clocks.sleep(BROKEN_S)
+
+    def _as_stored(self) -> None:
+        """Go on from what was stored, as the next controller would: a stage, or a command, that is only in memory
+        was never announced."""
+        self.intent = self.store.intent(self.intent.id)
+        self._may_have_woken = True
 
     # Stages
 
@@ -164,12 +187,15 @@ class Restart(OwnStop):
             return
         if facts.state == "COMPLETING":
             return await self.clocks.sleep(LOOK_S)
-        also, said = {}, []
+        also: dict[str, str] = {}
+        said: list[str] = []
+        self._begins = None
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
             # Bounded on both sides: whatever the time of day was set to, and never at once (START_MIN_S).
             wait_s = round(max(min(left, intent.backoff_s), START_MIN_S))
             also["start_time"] = f"now+{wait_s}"
+            self._begins = self.clocks.steady() + wait_s + BEGUN_S
             said.append(f"starts not before {_second(self.clocks.wall() + wait_s)} UTC")
         elif facts.state == "PENDING":
             said.append("it is held, and starts once it is released")
@@ -207,6 +233,8 @@ class Restart(OwnStop):
         if "excluded" in outcome.skipped and self.intent.avoid_note:  # what the comments say is not so
             self.intent.avoid_note = "no node avoided: Slurm refused it"
             await self._write_schedule({})
+        if "start_time" in outcome.skipped:
+            self._begins = None
         return outcome
 
     async def _running(self) -> None:
@@ -220,11 +248,30 @@ class Restart(OwnStop):
         elif facts.state == "RUNNING":
             await self._wait_for_report(REPORTED_S)
             said = f"it runs again on {facts.nodelist}, cause stalled"
+        elif facts.state == "PENDING" and self._begins is not None:
+            return await self._try_now(facts)
         else:
             if await self._wait_for_report(PENDING_LOOK_S):  # Prolog still runs on another node; or it is suspended
                 await self.clocks.sleep(LOOK_S if facts.state == "CONFIGURING" else SLOW_LOOK_S)
             return
         self._done("restarted", self._closing(), "restarted", f"Restarted {self._count()}: {said}")
+
+    async def _try_now(self, facts: JobFacts) -> None:
+        """Slurm's scheduler looks at a job whose begin time has come in its next round, half a minute later at its
+        defaults; any update of a job makes it look at once. So the begin time that has passed is set again, once."""
+        begins = self._begins or 0
+        if self.clocks.steady() < begins:
+            await self._wait_for_report(min(begins - self.clocks.steady(), PENDING_LOOK_S))
+            return
+        self._begins = None
+        at = unix_time(facts.start_time)
+        if facts.held or facts.reason != "BeginTime" or (at is not None and at > self.clocks.wall()):
+            return  # it waits for something else, or for a time that its user has set since
+        try:
+            await self.annotations.writer.pace.turn()
+            await self.jobs.update(facts.requeued_as, start_time="now")
+        except Refused as refusal:
+            self._log(f"its begin time, which has come, could not be set again: {refusal}")
 
     # Ways out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -86,8 +87,14 @@ class Restarts:
 
     def want(self, finding: Finding) -> None:
         """A stalled finding of a run that wants to be restarted."""
-        row = self.store.finding_id(finding.key)
-        if finding.key not in self._candidates and row is not None and not self.store.had_restart(row):
+        if finding.key in self._candidates:
+            return
+        try:
+            row = self.store.finding_id(finding.key)
+            wanted = row is not None and not self.store.had_restart(row)
+        except sqlite3.Error:
+            wanted = True  # the decision asks again, and history holds one restart for a finding at most
+        if wanted:
             self._candidates[finding.key] = _Candidate(finding, due=self.clocks.steady())
 
     def drop(self, key: str) -> None:
@@ -126,6 +133,10 @@ class Restarts:
         """A fault in one job's decision never stops the others."""
         try:
             await self._consider(candidate)
+        except sqlite3.Error as fault:
+            log.error("job %d: no decision about its restart while history can't be used: %s", candidate.finding.job,
+                      fault)
+            candidate.due = self.clocks.steady() + WAIT_S
         except Exception:
             log.exception("job %d: its restart could not be decided; again in a minute", candidate.finding.job)
             candidate.due = self.clocks.steady() + AGAIN_S
@@ -164,8 +175,8 @@ class Restarts:
             return
         said = _NUMBERS.sub("", decision.sentence)  # the same reason with another number is not told again
         if said != candidate.said:
-            candidate.said = said
             self._decline(finding, decision.sentence, write=facts.act)
+            candidate.said = said
         if decision.answer == "no":
             self.drop(finding.key)
         else:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 from astraeus_protocol.findings import Event, Finding
 
-from ..actions import annotate
+from ..actions import annotate, evidence
 from ..actions.annotate import Annotations
+from ..actions.may_restart import PROGRESSED_S
 from ..actions.restarts import Restarts
 from ..fleet import Fleet
 from ..inquiries import Inquiries
@@ -48,6 +51,9 @@ class Judging:
         self.watches: dict[int, Watch] = {}
         self.near: set[int] = set()
         """Jobs whose patience is soon over: their nodes report more often, for ages count up to the last look."""
+        self._gave_back: dict[int, int] = {}
+        """Job to the restart count of its attempt that is known to give the budget back."""
+        self._stores = True
         self._cost: dict[int, float] = {}
         self._dirty: dict[int, float] = {}
         self._wake = asyncio.Event()
@@ -74,8 +80,10 @@ class Judging:
                 self._wake.set()
 
     def judge(self, job: int) -> None:
-        """One round for one job; a fault in it never stops the others."""
+        """One round for one job; a fault in it never stops the others. What can't be stored did not happen: the
+        next round concludes it again."""
         began = time.perf_counter()
+        held = self.passes.held(job)
         try:
             picture = self.picture(job)
             if picture is None:
@@ -87,7 +95,12 @@ class Judging:
             self.watches[job] = _watch(picture)
             (self.near.add if near(picture) else self.near.discard)(job)
             self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act")
+            self._note_progress(picture)
+        except sqlite3.Error as fault:
+            self.passes.put_back(held)
+            self._not_stored(fault)
         except Exception:
+            self.passes.put_back(held)
             log.exception("job %d could not be judged", job)
         finally:
             self._cost[job] = time.perf_counter() - began
@@ -125,14 +138,40 @@ class Judging:
 
     def _after_sweep(self) -> None:
         now = self.now()
-        self._carry_out(self.passes.orphans(now), act=True)
+        self._close_orphans(now)
         self.fleet.forget(now)
         self.near &= self.fleet.jobs.keys()
-        for held in (self.watches, self._cost):
+        self.passes.forget()
+        for held in (self.watches, self._cost, self._gave_back):
             for job in held.keys() - self.fleet.jobs.keys():
                 del held[job]
         for job in self.fleet.needs_facts():
             self.inquiries.ask(job)
+
+    def _close_orphans(self, now: float) -> None:
+        held = [self.passes.held(job) for job in {finding.job for finding in self.passes.memory}]
+        try:
+            self._carry_out(self.passes.orphans(now), act=True)
+        except sqlite3.Error as fault:
+            for one in held:
+                self.passes.put_back(one)
+            self._not_stored(fault)
+
+    def _not_stored(self, fault: sqlite3.Error) -> None:
+        if self._stores:
+            log.error("history can't be written (%s): until it can, nothing new is said or done", fault)
+        self._stores = False
+
+    def _note_progress(self, picture: Picture) -> None:
+        """An attempt that gives the budget back is remembered when it does: it may end without us."""
+        job = picture.job
+        if not job.restarts or self._gave_back.get(job.job) == job.restarts:
+            return  # nothing was spent before a job's first attempt
+        if any(f.job == job.job and f.kind == "stalled" for f in self.passes.memory):
+            return  # what ranks say while they are stopped is no progress
+        if evidence.attempt_progressed_s(picture) >= PROGRESSED_S:
+            self.store.gave_back(job.job, job.restarts)
+            self._gave_back[job.job] = job.restarts
 
     def _carry_out(self, changes: list[Change], act: bool) -> None:
         if not changes:
@@ -143,6 +182,9 @@ class Judging:
             stalled = [c for c in changes if c.finding.kind == "stalled" and c.kind != "check"]
             for job in {change.finding.job for change in stalled}:
                 self._annotate(job, stalled, act)
+        if not self._stores:
+            log.info("history can be written again")
+        self._stores = True
 
     def _note(self, change: Change) -> None:
         finding = change.finding
@@ -151,14 +193,14 @@ class Judging:
             return
         if change.kind == "close":
             self.store.close_finding(finding.key, change.why)
-            self.restarts.drop(finding.key)
+            self.store.after(partial(self.restarts.drop, finding.key))
         else:
-            self.store.put_finding(finding)
+            self.store.put_finding(finding, self.passes.offset(finding.key))
             self._own(finding)
         if change.event is not None:
             self.emit(change.event)
         if change.kind in ("open", "update") and finding.kind == "stalled" and finding.action == "restart":
-            self.restarts.want(finding)
+            self.store.after(partial(self.restarts.want, finding))
 
     def _own(self, finding: Finding) -> None:
         held = self.fleet.jobs.get(finding.job)
@@ -174,7 +216,7 @@ class Judging:
             if act:
                 self.annotations.want(job, annotate.stalled(open_now, self.restarts.note(job)))
             return
-        self.restarts.drop_note(job)
+        self.store.after(partial(self.restarts.drop_note, job))
         last = [c for c in changes if c.finding.job == job and c.kind == "close" and c.finding.action != "list"]
         if last and (self.store.has_pieces(job) or self.annotations.pending(job)):
             why = "progress again" if last[-1].why == "progress" else last[-1].why

@@ -14,6 +14,7 @@ from ..rules.finished import FIELD as FINISHED
 from ..rules.gpus_idle import NEVER
 from ..rules.limits import PULSE_BACK_S
 from ..rules.picture import JobView, Picture, Policy
+from .memory import Memory
 from .progress import NO_STEP, beats, over, progressed, ranks_of, step_of
 from .words import closed, opened
 
@@ -38,38 +39,18 @@ class Change(msgspec.Struct, frozen=True):
     needs_facts: bool = False
 
 
-class Pass:
-    """Compares conclusions with open findings. ``memory``: those that the store holds at start."""
+class Pass(Memory):
+    """Compares conclusions with open findings. ``memory``, ``offsets``: what the store holds of them at start."""
 
-    def __init__(self, fleet: Fleet, cluster: str, memory: Iterable[Finding] = ()) -> None:
+    def __init__(self, fleet: Fleet, cluster: str, memory: Iterable[Finding] = (),
+                 offsets: dict[str, float] | None = None) -> None:
+        super().__init__(memory, offsets)
         self.fleet = fleet
         self.cluster = cluster
-        self._open: dict[str, Finding] = {}
-        self._used: dict[str, int] = {}
         self._first: dict[tuple[int, str], float] = {}
-        self._beats: dict[str, float] = {}
         self._asked: dict[int, float] = {}
-        self._offsets: dict[str, float] = {}
-        """Unix time minus the fleet's when a finding was opened: a clock that is set is no progress."""
         self.being_stopped: Callable[[int, int], bool] = lambda job, restarts: False
         """Whether an attempt's stop has begun: from its stop file to its requeue nothing is concluded of it."""
-        self.memory = list(memory)
-
-    @property
-    def memory(self) -> list[Finding]:
-        """The open findings."""
-        return list(self._open.values())
-
-    @memory.setter
-    def memory(self, findings: list[Finding]) -> None:
-        self._open = {finding.key: finding for finding in findings}
-        self.remember(self._open)
-
-    def remember(self, keys: Iterable[str]) -> None:
-        """Keys used before, open or closed: a further stall of the same worker takes the next one."""
-        for key in keys:
-            base, _, number = key.partition("#")
-            self._used[base] = max(self._used.get(base, 0), int(number) if number.isdigit() else 1)
 
     def suspect_jobs(self) -> set[int]:
         """Jobs with an open suspect or stalled finding."""
@@ -93,6 +74,14 @@ class Pass:
         changes += self._suspects(picture, concluded)
         changes += self._nodes(picture, concluded)
         return changes
+
+    def forget(self) -> None:
+        """Let go of what is remembered of jobs that the fleet no longer holds."""
+        self.forget_others(self.fleet.jobs)
+        for job in self._asked.keys() - self.fleet.jobs.keys():
+            del self._asked[job]
+        for key in [key for key in self._first if key[0] not in self.fleet.jobs]:
+            del self._first[key]
 
     def orphans(self, now: float) -> list[Change]:
         """Closes findings of attempts that are surely over and of which no picture will speak."""
@@ -128,9 +117,7 @@ class Pass:
         return changes
 
     def _close(self, finding: Finding, at: float, why: str) -> Change:
-        self._open.pop(finding.key, None)
-        self._beats.pop(finding.key, None)
-        self._offsets.pop(finding.key, None)
+        self._drop(finding.key)
         return Change("close", finding, closed(finding, at, why), why or "over")
 
     # Stalled
@@ -170,6 +157,7 @@ class Pass:
         if job.state != "RUNNING":
             return []
         self._asked.pop(job.job, None)
+        self._offsets[finding.key] = picture.now - now
         return [self._opened(finding, picture, finding.said)]
 
     def _keep_first(self, job: int, keys: set[str]) -> None:
@@ -211,8 +199,7 @@ class Pass:
     # Findings and events
 
     def _opened(self, finding: Finding, picture: Picture, why: str) -> Change:
-        self._open[finding.key] = finding
-        self.remember([finding.key])
+        self._keep(finding)
         return Change("open", finding, opened(finding, picture.now), why)
 
     def _refine(self, finding: Finding, conclusion: Conclusion, picture: Picture) -> list[Change]:
@@ -243,7 +230,6 @@ class Pass:
         else:
             culprit = conclusion.worker if conclusion.rank is not None else NOBODY
         base = f"{self.cluster}/{job.job}/{job.restarts}/{conclusion.step}/{kind}/{culprit}"
-        used = self._used.get(base, 0)
         action = policy.action if kind == "stalled" else "none"
         listed = policy.never_began == "list" and not policy.asked
         if action != "none" and conclusion.rule == NEVER and listed:
@@ -252,7 +238,7 @@ class Pass:
                                          "gang": conclusion.gang,
                                          "no_progress_s": round(conclusion.since_s, 1)}
         return Finding(
-            key=f"{base}#{used + 1}" if used else base, kind=kind, rule=conclusion.rule, run=job.run,
+            key=self._next_key(job.job, base), kind=kind, rule=conclusion.rule, run=job.run,
             run_name=job.name, job=job.job, restarts=job.restarts, step=conclusion.step,
             worker=conclusion.worker, rank=conclusion.rank, node=conclusion.node, pid=conclusion.pid,
             since=conclusion.since, detected_at=picture.now, said=conclusion.said, action=action,

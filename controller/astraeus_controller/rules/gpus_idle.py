@@ -1,4 +1,4 @@
-"""GPUs (docs/rules.md, "GPUs idle"): no output and all GPUs of the worker idle for the run's patience."""
+"""GPUs (docs/rules.md, "gpus_idle"): no output and all GPUs of the worker idle for the run's patience."""
 
 from __future__ import annotations
 

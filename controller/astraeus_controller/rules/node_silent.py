@@ -1,4 +1,4 @@
-"""A node has missed three reports (docs/rules.md, "Silent nodes"): that proves nothing but its silence."""
+"""A node has missed three reports (docs/rules.md, "node_silent"): that proves nothing but its silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No GPUs, asked (docs/rules.md, "Silent"): no output for the run's patience, and no other progress.
+"""No GPUs, asked (docs/rules.md, "silent"): no output for the run's patience, and no other progress.
 
 What takes the GPU's place: the CPU for a worker on its own; in a gang never the CPU, for the survivors of a
 lost peer spin at 100 %, but the pulse of the majority where it is known.

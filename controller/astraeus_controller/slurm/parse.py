@@ -18,8 +18,10 @@ FACTS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "Stat
          "UserID", "Account", "Partition", "QOS", "RestartCnt", "Requeue", "BatchFlag", "StartTime", "EndTime",
          "TimeUsed", "TimeLimit", "NodeList", "NumNodes", "PriorityLong", "exit_code", "Name", "STDOUT",
          "Comment", "admin_comment")
-STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,COMPLETING"
-"""CONFIGURING: with PrologFlags=Alloc a node reports while Prolog still runs on another."""
+STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,COMPLETING,RESIZING,STAGE_OUT"
+"""Every state in which a job holds nodes, by names that 22.05 to 26.05 all take (squeue refuses a name that it does
+not know). CONFIGURING: with PrologFlags=Alloc a node reports while Prolog still runs on another. SIGNALING: for a
+moment after a STOP or CONT; a poll in that moment must not count the job as missing."""
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL",
                    "DEADLINE", "PREEMPTED", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"})
 NOTHING = ("(null)", "N/A", "Unknown", "None")

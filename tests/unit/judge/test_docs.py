@@ -26,6 +26,19 @@ def test_every_rule_has_its_heading() -> None:
     assert names <= set(re.findall(r"^#+ `(\w+)`$", RULES, re.MULTILINE))
 
 
+def test_headings_that_the_code_speaks_of_are_there() -> None:
+    """Once docstrings named headings that had been called otherwise for long."""
+    root = DOC.parent.parent
+    found = 0
+    for path in [path for folder in ("controller", "monitor", "protocol", "cli")
+                 for path in (root / folder).rglob("*.py")]:
+        for page, heading in re.findall(r'docs/(\w+\.md), "([^"]+)"', path.read_text(encoding="utf-8")):
+            headings = re.findall(r"^#+ (.+)$", (DOC.parent / page).read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {one.strip("`") for one in headings}, (path.name, heading)
+            found += 1
+    assert found > 5
+
+
 def test_no_rule_holds_a_number_of_its_own() -> None:
     folder = Path(collective_stuck.__file__).parent
     for path in sorted(folder.glob("*.py")):

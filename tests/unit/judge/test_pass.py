@@ -119,7 +119,7 @@ def test_second_stall_is_a_new_finding() -> None:
     [again] = p.judge(stuck(), BOOT + 2000)
     assert again.finding.key == "lab/123/0/0/stalled/123-5#2"
     fresh = passes()
-    fresh.remember(["lab/123/0/0/stalled/123-5", "lab/123/0/0/stalled/123-5#2"])
+    fresh.keys_of = lambda job: ["lab/123/0/0/stalled/123-5", "lab/123/0/0/stalled/123-5#2"]
     assert fresh.judge(stuck(), BOOT)[0].finding.key.endswith("#3")
 
 

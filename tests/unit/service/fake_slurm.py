@@ -257,7 +257,8 @@ class FakeSlurm:
         if "StartTime" in values:
             if one["state"] != "PENDING":
                 raise Failed(f"Requested operation is presently disabled for job {one['id']}")
-            one |= {"begin": values["StartTime"], "waiting": 2}
+            sleepy = values["StartTime"] != "now" and self.state.get("scheduler_sleeps")
+            one |= {"begin": values["StartTime"], "waiting": 1000 if sleepy else 2}
         return ""
 
     # Shapes

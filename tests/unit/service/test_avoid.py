@@ -257,7 +257,7 @@ async def test_killed_at_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     bench = Bench(tmp_path, avoid=True, comment="mine", excluded="c8")
     monkeypatch.setattr("test_restart.CLOSING", AVOIDING)
     store = bench.open(MortalStore)
-    store.at, store.after = at, after  # type: ignore[attr-defined]
+    store.at, store.late = at, after  # type: ignore[attr-defined]
     await check_one_restart(bench, lambda: bench.life(store=store))
     assert bench.job["excluded"] == "c8,c3"
     requeued_by_its_user(bench)

@@ -131,7 +131,7 @@ async def test_killed_at_a_command(tmp_path: Path, stop: Stop, at: int, after: b
 async def test_killed_at_a_stage(tmp_path: Path, stop: Stop, at: int, after: bool) -> None:
     bench = Bench(tmp_path, stop, comment="mine")
     store = bench.open(MortalStore)
-    store.at, store.after = at, after  # type: ignore[attr-defined]
+    store.at, store.late = at, after  # type: ignore[attr-defined]
     await check_one_restart(bench, lambda: bench.life(store=store))
     assert (bench.job["revived"], bench.job["state"]) == (0, "RUNNING")
 

@@ -46,11 +46,11 @@ class Mortal(FakeCommands):
 class MortalStore(Store):
     """Dies before or after its nth stage."""
 
-    at, after = 0, False
+    at, late = 0, False
 
     def reach(self, intent: Any, stage: str) -> None:
         self.at -= 1
-        if self.at == 0 and not self.after:
+        if self.at == 0 and not self.late:
             raise Died
         super().reach(intent, stage)
         if self.at == 0:
@@ -194,7 +194,7 @@ async def test_killed_at_a_command(tmp_path: Path, at: int, after: bool) -> None
 async def test_killed_at_a_stage(tmp_path: Path, at: int, after: bool) -> None:
     bench = Bench(tmp_path, comment="mine")
     store = bench.open(MortalStore)
-    store.at, store.after = at, after  # type: ignore[attr-defined]
+    store.at, store.late = at, after  # type: ignore[attr-defined]
     await check_one_restart(bench, lambda: bench.life(store=store))
 
 
@@ -390,3 +390,41 @@ async def test_begin_time_whatever_the_time_of_day_was_set_to(tmp_path: Path, se
     await bench.life()
     starts = [pair for argv in bench.slurm.called("scontrol", "update") for pair in argv if "StartTime" in pair]
     assert starts == [f"StartTime={begins}"]
+
+
+def begin_times(bench: Bench) -> list[str]:
+    return [pair.partition("=")[2] for argv in bench.slurm.called("scontrol", "update") for pair in argv
+            if pair.startswith("StartTime=")]
+
+
+async def test_a_scheduler_that_sleeps_is_woken_once_the_begin_time_has_come(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.slurm.state["scheduler_sleeps"] = True
+    began, run = bench.time.now, bench.slurm.run
+    at: list[tuple[float, str]] = []
+
+    def logged(argv: list[str]) -> str:
+        at.append((bench.time.now - began, argv[-1]))
+        return run(argv)
+
+    bench.slurm.run = logged  # type: ignore[method-assign]
+    await bench.life()
+    assert begin_times(bench) == ["now+10", "now"]
+    assert (11, "StartTime=now") in at
+    assert bench.outcome() == "restarted"
+
+
+@pytest.mark.parametrize("values", [
+    {"start": "2027-01-01T00:00:00"}, {"reason": "Resources"}, {"priority": 0, "reason": "JobHeldUser"}])
+async def test_a_job_that_waits_for_something_else_is_left_alone(tmp_path: Path, values: dict[str, object]) -> None:
+    bench = Bench(tmp_path)
+    bench.slurm.state["scheduler_sleeps"] = True
+    await bench.life()
+    last = bench.job["looks"] - 4
+    """The look before the begin time was set again."""
+    again = Bench(tmp_path / "again")
+    again.slurm.state |= {"scheduler_sleeps": True, "at_look": {
+        str(last): values, str(last + 3): {"state": "RUNNING", "priority": 1000}}}
+    await again.life()
+    assert begin_times(again) == ["now+10"]
+    assert again.outcome() == "restarted"

@@ -283,6 +283,24 @@ async def test_what_is_not_taken(tmp_path: Path) -> None:
         await asyncio.to_thread(check)
 
 
+async def test_a_node_of_another_cluster_is_refused_and_told_of_once(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(tmp_path)
+    world.install(job(123))
+    async with world.controller() as service:
+        def check() -> None:
+            for _ in range(3):
+                status, answer = world.node.post(world.node.report(stuck(), cluster="other"))
+                assert (status, answer) == (400, (
+                    b"the node's jobs are of cluster 'other', this controller is that of 'test'; write the address of "
+                    b"the node's own controller into [monitor] controller\n"))
+            assert world.node.post(world.node.report(cluster=""))[0] == 200, "a monitor that has met no job"
+            assert world.node.post(world.node.report(cluster="TEST"))[0] == 200, "Slurm writes it in lower case"
+        await asyncio.to_thread(check)
+        assert service.fleet.jobs == {}
+    assert sum("of cluster 'other'" in line for line in caplog.messages) == 1
+
+
 async def test_who_only_connects_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "PER_HOST", 3)
     monkeypatch.setattr(peer, "CONNECTION_S", 1.0)
@@ -330,6 +348,7 @@ async def test_api(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
                                   (f"/runs/{'9' * 5000}/history", 400, "write"),
                                   ("/runs/120+1/progress", 404, "no job 120+1"),
                                   ("/runs/125/progress", 404, "no monitor has reported it"),
+                                  ("/runs/125/progress", 404, "or hold another report key"),
                                   ("/runs/999/history", 404, "no job 999"), ("/nothing", 404, "ask GET /stalls")):
             status, problem = await world.ask(path)
             assert (status, problem["status"]) == (code, code), path

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from astraeus_controller.fleet.state import ALIVE
 from astraeus_controller.slurm import parse
 from astraeus_controller.slurm.command import Away, Commands, Refused, clean_environment
 from astraeus_controller.slurm.jobs import Jobs, kill_wait
@@ -24,6 +25,11 @@ RELEASES = {
 
 def lines(*records: list[str]) -> str:
     return "".join("".join(value + M for value in record) + "\n" for record in records)
+
+
+def test_a_poll_asks_for_every_state_that_a_job_is_alive_in() -> None:
+    """A job that is met SIGNALING, for a moment after a STOP, is not missing."""
+    assert set(parse.STATES.split(",")) == ALIVE
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -7,10 +7,11 @@ import msgspec
 import pytest
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.way import Stop
+from astraeus_controller.database import StoreFault
 from astraeus_controller.migrations import MIGRATIONS
 from astraeus_controller.service import ServiceFault, only_one
 from astraeus_controller.slurm.types import JobFacts
-from astraeus_controller.store import KEPT_S, Intent, Store, StoreFault
+from astraeus_controller.store import KEPT_S, Intent, Store
 from astraeus_protocol.findings import Event
 from service_kit import finding
 
@@ -38,7 +39,7 @@ def test_findings_open_once_and_come_back(tmp_path: Path) -> None:
     assert [f.said for f in Store(tmp_path / "a" / "history.db").open_findings()] == ["known better"]
     first = store.finding_id(one.key)
     store.close_finding(one.key, "progress")
-    assert (store.open_findings(), store.finding_id(one.key), store.keys()) == ([], None, [one.key])
+    assert (store.open_findings(), store.finding_id(one.key), store.keys(one.job)) == ([], None, [one.key])
     store.put_finding(one)
     assert store.finding_id(one.key) != first
 
@@ -66,10 +67,45 @@ def test_stages_outlive_the_process(tmp_path: Path) -> None:
 
 def test_budget_comes_back_after_an_attempt_that_progressed() -> None:
     history = []
-    for progressed in (5.0, 5.0, 700.0, 5.0, None):
+    for restarts, progressed in enumerate((5.0, 5.0, 700.0, 5.0, None)):
         history.append(intent(progressed=progressed))
+        history[-1].restarts = restarts
     assert [evidence.spent(history[:n], 5) for n in range(6)] == [0, 1, 2, 1, 2, 3]
     assert evidence.spent(history, 600) == 0
+    assert [evidence.spent(history, 5, gave_back) for gave_back in (0, 1, 3, 4, 5)] == [3, 3, 2, 1, 0]
+
+
+def test_attempts_that_gave_the_budget_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "history.db")
+    assert store.last_that_gave_back(123) is None
+    for restarts in (2, 7, 7, 4):
+        store.gave_back(123, restarts)
+    assert Store(tmp_path / "history.db").last_that_gave_back(123) == 7
+    store.put_owner(123, "123", 1001)
+    store.put_owner(123, "123", 1002)
+    assert store.last_that_gave_back(123) is None, "the id was given anew, to somebody else"
+
+
+def test_clocks_of_findings_hold_for_this_boot_only(tmp_path: Path) -> None:
+    store = Store(tmp_path / "history.db", boot="one")
+    store.put_finding(finding(), 1000.5)
+    store.put_finding(finding(said="known better"), 2000.0)
+    store.put_finding(finding(key="suspect"))
+    assert Store(tmp_path / "history.db", boot="one").clocks() == {finding().key: 1000.5}
+    assert Store(tmp_path / "history.db", boot="two").clocks() == {}
+
+
+def test_a_history_of_the_first_shape_is_brought_on(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "history.db")
+    old.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version=1")
+    old.execute("INSERT INTO findings (key, job, kind, opened_at, finding) VALUES ('k', 1, 'stalled', 0, ?)",
+                (msgspec.json.encode(finding()).decode(),))
+    old.commit()
+    old.close()
+    store = Store(tmp_path / "history.db", boot="one")
+    assert (store.open_findings(), store.clocks()) == ([finding()], {})
+    plan = store.db.execute("EXPLAIN QUERY PLAN DELETE FROM events WHERE at < 5").fetchall()
+    assert "events_at" in plan[0][3]
 
 
 def test_only_what_slurm_carried_out_counts() -> None:
