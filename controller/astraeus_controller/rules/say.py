@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from astraeus_protocol.durations import say_seconds
+from astraeus_protocol.report import Wait
 
 from .gang import Gang, Member, Sign
-from .picture import GpuView
+from .picture import GpuView, StepView
+from .storage import storage_waits
 
 NOBODY = "no rank stands out"
 NAMED_AT_MOST = 3
@@ -54,6 +56,9 @@ def state(sign: Sign) -> str:
             return f"is stopped (state T){lasts}"
         case "Z":
             return f"is a zombie (state Z){lasts}"
+        case "D" if sign.wait is not None:
+            helper = f" in its process {sign.wait.helper}" if sign.wait.helper else ""
+            return f"waits{helper} {for_storage(sign.wait)}{lasts}"
         case "D":
             return f"is in uninterruptible sleep (state D){lasts}"
         case _:
@@ -81,6 +86,35 @@ def named(culprits: Sequence[Sign]) -> str:
     if len(culprits) > NAMED_AT_MOST:
         parts.append(f"{len(culprits) - NAMED_AT_MOST} more are in such a state")
     return "; ".join(parts)
+
+
+def of_gang(step: StepView, gang: Gang, guilty: Sequence[Sign]) -> str:
+    """Who is guilty, who waits for storage beside them, and how many of the others wait."""
+    parts = [many_on_storage(step, guilty), named(guilty), waiting(gang) if gang.others else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def for_storage(wait: Wait) -> str:
+    """``for storage: store1:/export (mounted at /data, nfs4)``; ``for storage: nfs`` where the mount is not known."""
+    return f"for storage: {_store(wait)}"
+
+
+def _store(wait: Wait) -> str:
+    return f"{wait.mount} (mounted at {wait.at}, {wait.kind})" if wait.mount else wait.kind
+
+
+def many_on_storage(step: StepView, guilty: Sequence[Sign]) -> str:
+    """``8 of 8 ranks wait for storage: …``; "" where nobody does but those that are named with it."""
+    told = {sign.member.worker.rank for sign in guilty[:NAMED_AT_MOST] if sign.wait}
+    waits = storage_waits(step.workers)
+    ranks = {worker.rank for worker, _ in waits}
+    if ranks <= told:
+        return ""
+    stores = list(dict.fromkeys(_store(wait) for _, wait in waits))
+    if len(stores) > NAMED_AT_MOST:
+        stores[NAMED_AT_MOST:] = [f"{len(stores) - NAMED_AT_MOST} more"]
+    verb = "waits" if len(ranks) == 1 else "wait"
+    return f"{len(ranks)} of {len(step.workers)} ranks {verb} for storage: {', '.join(stores)}"
 
 
 def waiting(gang: Gang) -> str:
