@@ -14,7 +14,7 @@ from astraeus_protocol import report
 
 from . import calls
 from .procfs import GONE, Proc
-from .stores import Mount, parse_mounts, store_of
+from .stores import Mount, family_of, parse_mounts, store_of
 from .tree import Identity, ProcLook
 
 SAMPLES, APART_S = 5, 0.05
@@ -125,6 +125,8 @@ def _resolved(proc: Proc, one: Identity, place: Place, over_s: float, tables: di
     """With the mount that it waits for, where it waits for one."""
     pid, start = one
     seen = WaitSeen(pid, start, place.channel, place.call, over_s=round(over_s, 2))
+    if family_of(place.channel) is None:
+        return seen
     try:
         # Processes of one container, or of none, see the same mounts.
         space = proc.link(pid, "ns", "mnt") or str(pid)
