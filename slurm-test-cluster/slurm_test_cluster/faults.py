@@ -75,11 +75,11 @@ class Faults(Hosts):
 
     def hang_store(self, nodes: Sequence[str] | None = None) -> None:
         """From now on whoever asks the store waits, until heal_store."""
-        self.on_each(self._chosen(nodes), lambda node: self._signal_store(node, "STOP"))
+        self.on_each(self._chosen(nodes), lambda node: self.run(node, ["pkill", "-STOP", "-x", "storefs"], check=True))
 
     def heal_store(self, nodes: Sequence[str] | None = None) -> None:
-        """It answers again, those too who have waited."""
-        self.on_each(self._chosen(nodes), lambda node: self._signal_store(node, "CONT"))
+        """It answers again, those too who have waited. Nothing happens where it is not mounted."""
+        self.on_each(self._chosen(nodes), lambda node: self.run(node, ["pkill", "-CONT", "-x", "storefs"]))
 
     def unmount_store(self, nodes: Sequence[str] | None = None) -> None:
         """Take it away, hung or not: who still waits gets an error. Nothing happens where it is not mounted."""
@@ -94,7 +94,7 @@ class Faults(Hosts):
 
     def _mount_store(self, node: str) -> None:
         if self.store_mounted(node):
-            self._signal_store(node, "CONT")
+            self.heal_store([node])
             return
         if self.run(node, ["test", "-c", "/dev/fuse"]).rc:
             raise RuntimeError("no store without FUSE: load it on this machine (modprobe fuse) and rebuild the cluster")
@@ -104,9 +104,6 @@ class Faults(Hosts):
         self.background(node, ["storefs", STORE_FILES, STORE, "-f", "-o", options], "/var/log/store.log")
         wait_for(lambda: self.store_mounted(node), 10, 0.1, f"the store mounted on {node}",
                  lambda: self.logs(node, "/var/log/store.log"))
-
-    def _signal_store(self, node: str, signal: str) -> None:
-        self.run(node, ["pkill", f"-{signal}", "-x", "storefs"], check=True)
 
     def _unmount_store(self, node: str) -> None:
         if self.store_mounted(node):
