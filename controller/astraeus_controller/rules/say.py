@@ -60,7 +60,9 @@ def state(sign: Sign) -> str:
             helper = f" in its process {sign.wait.helper}" if sign.wait.helper else ""
             return f"waits{helper} {for_storage(sign.wait)}{lasts}"
         case "D":
-            return f"is in uninterruptible sleep (state D){lasts}"
+            wait = sign.member.process.wait
+            where = f" in {wait.channel} ({wait.call})" if wait else ""
+            return f"is in uninterruptible sleep (state D){where}{lasts}"
         case _:
             return f"is gone: {ending(sign.member.process.exit_status)}"
 

@@ -266,6 +266,14 @@ def test_a_data_loader_and_an_unknown_mount_in_words() -> None:
     assert found.evidence["waits_on"] == []
 
 
+def test_a_fault_of_mapped_memory_tells_of_no_store_but_of_its_place() -> None:
+    mapped = Wait("folio_wait_bit_common", 600.0, "page fault")
+    [found] = judge(picture(*gang(on_storage(5, mapped, state="D"))))
+    assert ("rank 5 (node c3, PID 4005) is in uninterruptible sleep (state D) in folio_wait_bit_common (page fault) "
+            "for 10m") in found.said
+    assert found.evidence["waits_on"] == []
+
+
 @pytest.mark.parametrize("count", [4, 6, 8])
 def test_half_of_the_gang_or_more_on_storage_names_the_store_and_nobody(count: int) -> None:
     hung = [on_storage(rank, FUSE) for rank in range(count)]
