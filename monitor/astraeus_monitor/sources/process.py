@@ -78,14 +78,18 @@ class ProcessWatch:
             sign = "D" if (self.held_s(now) or 0) >= LONG_D_S else "S"
         else:
             sign = self.state if self.state in HELD else "S"
-        return f"{sign} storage" if self.wait.long(now) else sign
+        return f"{sign} storage" if self.wait.long(now) and self.quiet(now) else sign
+
+    def quiet(self, now: float) -> bool:
+        """It is in D, has lost its pulse, or, where that is not known, uses next to no CPU."""
+        if self.state in "TtZX?":
+            return False
+        gone_s, cpu = self.pulse.gone_s(now), self.percent(HERTZ)
+        return self.state == "D" or (gone_s > 0 if gone_s is not None else cpu is not None and cpu < QUIET_CPU)
 
     def wants_wait(self, now: float) -> bool:
-        """Whether a look is to read what it waits for: it is in D, has lost its pulse, or, where that is not
-        known, uses next to no CPU. One that works is never asked, and what it waited for is over."""
-        gone_s, cpu = self.pulse.gone_s(now), self.percent(HERTZ)
-        quiet = self.state == "D" or (gone_s > 0 if gone_s is not None else cpu is not None and cpu < QUIET_CPU)
-        if not quiet or self.state in "TtZX?":
+        """Whether a look is to read what it waits for: one that works is never asked."""
+        if not self.quiet(now):
             self.wait.clear()
             return False
         self.wait.ask(now)
@@ -108,7 +112,7 @@ class ProcessWatch:
             pulse=None if gone else _r(self.pulse.rate), pulse_base=_r(base),
             pulse_gone_s=None if gone else _r(self.pulse.gone_s(now)),
             cpu=None if gone else self.percent(hertz), traced=self.traced, ties=self.ties if ties else [],
-            wait=None if gone else self.wait.record(now))
+            wait=self.wait.record(now) if self.quiet(now) else None)
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""

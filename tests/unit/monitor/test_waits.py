@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from astraeus_monitor import calls
+from astraeus_monitor.job import JobWatch
+from astraeus_monitor.looks import Looks
+from astraeus_monitor.sources.process import ProcessWatch
 from astraeus_monitor.stores import Mount, family_of, parse_mounts, store_of
 from astraeus_monitor.tree import ProcLook
 from astraeus_monitor.waits import WaitSeen, WaitWatch, look_at_waits
 
 from .conftest import FakeProc
+from .test_job import FACTS, STEP
+from .test_probes import Rig
 
 TABLE = """\
 22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
@@ -107,8 +113,8 @@ class WaitingProc(FakeProc):
 
 
 @pytest.fixture
-def waiting(tmp_path: object) -> WaitingProc:
-    proc = WaitingProc(tmp_path / "proc")  # type: ignore[operator]
+def waiting(tmp_path: Path) -> WaitingProc:
+    proc = WaitingProc(tmp_path / "proc")
     for pid in (10, 11):
         proc.add(pid)
     return proc
@@ -192,3 +198,62 @@ def test_for_how_long_is_counted_from_burst_to_burst() -> None:
     assert watch.record(175.0 + 51) is None  # nobody looked since
     watch.see(seen, 240.0)
     assert watch.record(240.0).s == 0.2  # type: ignore[union-attr]
+
+
+def beating(switches_per_s: list[float], ticks_per_s: float = 30.0) -> ProcessWatch:
+    """A process with a window of 5 s for each rate."""
+    watch, count = ProcessWatch(ProcLook(10, 10, 1, "python3"), 0, 5.0), 0.0
+    watch.state = "S"
+    for place, rate in enumerate(switches_per_s):
+        watch.pulse.sample(5.0 * place, int(count))
+        watch.cpu.append((5.0 * place, int(5 * ticks_per_s * place)))
+        count += 5 * rate
+    return watch
+
+
+@pytest.mark.parametrize(("rates", "ticks", "state", "asked"), [
+    ([60.0] * 9, 30, "S", False),
+    ([60.0] * 9, 30, "D", True),
+    ([60.0] * 6 + [0.0] * 3, 30, "S", True),
+    ([60.0] * 6 + [0.0] * 3, 30, "T", False),
+    ([0.1] * 9, 0.1, "S", True),  # its pulse was never known
+    ([0.1] * 9, 30, "S", False),
+])
+def test_only_who_has_gone_quiet_is_asked(rates: list[float], ticks: float, state: str, asked: bool) -> None:
+    process = beating(rates, ticks)
+    process.state = state
+    process.wait.see(WaitSeen(10, 10, "request_wait_answer", "openat", "s:/x", "/s", "fuse"), 30.0)
+    assert (process.record(45.0, 100.0, ties=False).wait is not None) is asked
+    assert process.wants_wait(45.0) is asked
+    assert process.wait.unsettled(100.0) is asked
+    assert not process.wait.unsettled(106.0)
+
+
+def test_a_look_brings_it_into_the_report_and_the_next_one_comes_soon(tmp_path: Path) -> None:
+    rig, proc = Rig(), WaitingProc(tmp_path / "proc")
+    seen: list[int] = []
+    looks = Looks(rig.selector, rig.clock, proc, lambda: seen.append(1))
+    now = rig.clock.boot()
+    job = looks.jobs[7] = JobWatch(7, {**FACTS, "gpus": ""}, tmp_path, now - 100, 5)
+    job.feed("0", [("step", STEP), ("task", {"rank": "2", "pid": "102", "start": "102"})], now - 100)
+    proc.add(102, 5, state="D")
+    proc.wait(102, "rpc_wait_bit_killable", call="0 0x7 0x1 0x1 0x0 0x0 0x0 0x7f 0x7f", mnt_id=30)
+    rig.sweeps.append(looks.sweep)
+    looks.due(now, 15, "c9")
+    rig.until(lambda: len(seen) == 1)
+    [process] = job.steps["0"].workers[2].roster.processes
+    assert process.wait.asked_since is None
+    process.state = "D"
+    looks.due(now + 15, 15, "c9")
+    rig.until(lambda: len(seen) == 2)
+    wait = process.record(rig.clock.boot(), 100.0, ties=False).wait
+    assert wait is not None
+    assert (wait.mount, wait.at, wait.kind, wait.call) == ("store1:/export", "/data", "nfs4", "read")
+    looks.due(now + 20, 15, "c9")  # five seconds later, and not fifteen
+    rig.until(lambda: len(seen) == 3)
+    proc.wait(102, "0")
+    looks.due(now + 25, 15, "c9")
+    rig.until(lambda: len(seen) == 4)
+    assert process.record(rig.clock.boot(), 100.0, ties=False).wait is None
+    looks.stop()
+    rig.selector.close()
