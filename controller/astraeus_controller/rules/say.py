@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from astraeus_protocol.durations import say_seconds
 from astraeus_protocol.report import Wait
 
 from .gang import Gang, Member, Sign
-from .picture import GpuView, StepView
+from .picture import GpuView, StepView, WorkerView
 from .storage import storage_waits
 
 NOBODY = "no rank stands out"
@@ -107,22 +107,27 @@ def _store(wait: Wait) -> str:
 
 def many_on_storage(step: StepView, guilty: Sequence[Sign]) -> str:
     """``8 of 8 ranks wait for storage: …``; "" where nobody does but those that are named with it."""
-    told = {sign.member.worker.rank for sign in guilty[:NAMED_AT_MOST] if sign.wait}
+    told = {id(sign.member.process) for sign in guilty[:NAMED_AT_MOST] if sign.wait}
     waits = storage_waits(step.workers)
-    ranks = {worker.rank for worker, _ in waits}
-    if ranks <= told:
+    if all(id(process) in told for _, process, _ in waits):
         return ""
-    stores = list(dict.fromkeys(_store(wait) for _, wait in waits))
+    stores = list(dict.fromkeys(_store(wait) for _, _, wait in waits))
     if len(stores) > NAMED_AT_MOST:
         stores[NAMED_AT_MOST:] = [f"{len(stores) - NAMED_AT_MOST} more"]
-    verb = "waits" if len(ranks) == 1 else "wait"
-    return f"{len(ranks)} of {len(step.workers)} ranks {verb} for storage: {', '.join(stores)}"
+    count, of, noun = len({worker.rank for worker, _, _ in waits}), len(step.workers), "ranks"
+    if several(step.workers):
+        count, of, noun = len(waits), sum(len(worker.processes) for worker in step.workers), "processes"
+    return f"{count} of {of} {noun} {'waits' if count == 1 else 'wait'} for storage: {', '.join(stores)}"
+
+
+def several(workers: Iterable[WorkerView]) -> bool:
+    """Some worker has several processes, so that ranks are not what is counted."""
+    return any(len(worker.processes) > 1 for worker in workers)
 
 
 def waiting(gang: Gang) -> str:
     """``7 of 7 other ranks wait``."""
-    several = any(len(member.worker.processes) > 1 for member in gang.members)
-    noun = "processes" if several else "ranks"
+    noun = "processes" if several(member.worker for member in gang.members) else "ranks"
     return f"{len(gang.waiting)} of {len(gang.others)} other {noun} wait"
 
 

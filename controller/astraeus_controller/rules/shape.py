@@ -120,8 +120,8 @@ def _of_gang(step: StepView, gang: Gang | None) -> dict[str, object]:
         "traced": [w.rank for w, p in processes if p.traced or p.state == "t"],
         "stale": [w.rank for w in step.workers if w.state == "stale"],
         "waits_on": storage.stores(step.workers),
-        "on_storage": [[worker.rank, wait.mount, wait.at, wait.kind, wait.call, round(wait.s, 1)]
-                       for worker, wait in storage.storage_waits(step.workers)][:32],
+        "on_storage": [[worker.rank, process.pid, wait.mount, wait.at, wait.kind, wait.call, round(wait.s, 1)]
+                       for worker, process, wait in storage.storage_waits(step.workers)][:32],
         "tasks": step.tasks,
         "heard_of": len(step.workers),
     }

@@ -22,15 +22,15 @@ def storage_wait(worker: WorkerView, process: ProcessView) -> Wait | None:
     return wait
 
 
-def storage_waits(workers: Sequence[WorkerView]) -> list[tuple[WorkerView, Wait]]:
+def storage_waits(workers: Sequence[WorkerView]) -> list[tuple[WorkerView, ProcessView, Wait]]:
     """Every such wait of these workers."""
-    return [(worker, wait) for worker in workers for process in worker.processes
+    return [(worker, process, wait) for worker in workers for process in worker.processes
             if (wait := storage_wait(worker, process))]
 
 
 def stores(workers: Sequence[WorkerView]) -> list[str]:
     """Names of the stores that they wait for: ``store1:/export``; only of shared ones, and each once."""
-    return sorted({wait.mount for _, wait in storage_waits(workers) if _names_a_store(wait)})
+    return sorted({wait.mount for _, _, wait in storage_waits(workers) if _names_a_store(wait)})
 
 
 def _names_a_store(wait: Wait) -> bool:

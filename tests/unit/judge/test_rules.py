@@ -255,7 +255,7 @@ def test_one_rank_that_waits_for_storage_is_named_with_its_store(state: str) -> 
     assert found.said == (f"no output since 14:02 UTC; rank 5 (node c3, PID 4005) waits for storage: {ON_NFS} "
                           "for 10m; 7 of 7 other ranks wait")
     assert found.evidence["waits_on"] == ["store1:/export"]
-    assert found.evidence["on_storage"] == [[5, "store1:/export", "/data", "nfs4", "openat", 600.0]]
+    assert found.evidence["on_storage"] == [[5, 4005, "store1:/export", "/data", "nfs4", "openat", 600.0]]
 
 
 def test_a_data_loader_and_an_unknown_mount_in_words() -> None:
@@ -282,6 +282,12 @@ def test_half_of_the_gang_or_more_on_storage_names_the_store_and_nobody(count: i
     others = f"; {8 - count} of {8 - count} other ranks wait" if count < 8 else ""
     assert found.said == (f"no output since 14:02 UTC; {count} of 8 ranks wait for storage: store1:/export (mounted "
                           f"at /data, fuse.x); no rank stands out{others}")
+
+
+def test_a_launchers_processes_are_counted_as_such() -> None:
+    parts = tuple(process(4240 + i, local=i, rank=str(i), pulse=0.0, pulse_gone_s=650.0, wait=FUSE) for i in range(4))
+    [found] = judge(picture(worker(0, processes=parts, gpus=(gpu(),))))
+    assert "; 4 of 4 processes wait for storage: store1:/export (mounted at /data, fuse.x); no rank" in found.said
 
 
 def test_a_stopped_rank_goes_before_those_on_storage() -> None:
