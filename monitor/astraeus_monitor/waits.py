@@ -19,7 +19,7 @@ from .tree import Identity, ProcLook
 
 SAMPLES, APART_S = 5, 0.05
 """A burst. With a look each 5 s, 30 s hold 30 samples or more."""
-MAX_ASKED = 64
+MAX_ASKED = 256
 """Processes of a job that are asked in one look."""
 MAX_HELPERS = 16
 """Of them, helpers of one process: data loaders."""
