@@ -149,7 +149,8 @@ class Pass:
             new = [name for name in conclusion.workers if rank_in(name) not in covered]
             if not new:
                 for finding in [f for f in beside if f.worker == conclusion.worker]:
-                    changes += self._refine(finding, conclusion, picture)
+                    if not _waits_on(conclusion.evidence) <= _waits_on(finding.details):
+                        changes += self._refine(finding, conclusion, picture)
                 continue
             finding = self._finding(picture, conclusion, "stalled", new)
             waiting.add(finding.key)

@@ -198,6 +198,23 @@ def test_a_store_that_becomes_known_is_told_and_stays() -> None:
     assert p.memory[0].details["waits_on"] == ["s1:/a", "s2:/b"]
 
 
+def test_the_store_of_a_worker_of_its_own_becomes_known() -> None:
+    def loose(wait: Wait | None, at: float) -> Picture:
+        held = process(4000, tied=False, wait=wait)
+        return picture(worker(0, 1000.0 + at, cpu_idle_s=1000.0 + at, processes=(held,)),
+                       worker(1, 3.0, processes=(process(4001, tied=False),)))
+
+    p = passes()
+    [opened] = p.judge(loose(None, 0), BOOT)
+    assert (opened.finding.worker, opened.finding.details["waits_on"]) == ("123-0", [])
+    wait = Wait("request_wait_answer", 60.0, "openat", "s1:/a", "/data", "fuse.x")
+    [update] = p.judge(loose(wait, 15), BOOT + 15)
+    assert (update.kind, update.finding.key, update.finding.details["waits_on"]) == (
+        "update", opened.finding.key, ["s1:/a"])
+    assert p.judge(loose(wait, 30), BOOT + 30) == []
+    assert p.judge(loose(None, 45), BOOT + 45) == []
+
+
 def test_suspended_changes_nothing() -> None:
     p = passes()
     assert p.judge(stuck(suspended=True), BOOT) == []
