@@ -93,6 +93,7 @@ def _step(step: Json, now: datetime) -> str:
 def _worker(worker: Json, now: datetime) -> list[str]:
     state = worker["finding"] or worker["state"]
     odd = sorted({p["state"] for p in worker["processes"]} & set("TtZDX"))
+    odd += ["storage"] if any((p.get("wait") or {}).get("storage") for p in worker["processes"]) else []
     gpus = ",".join(f"{g['index']}:{_busy(g['busy'])}" for g in worker["gpus"])
     return [safe(worker["worker"]), safe(worker["node"]), str(worker["pid"] or "-"),
             safe(state) + (f" ({','.join(odd)})" if odd else ""), ago(worker["last_output_at"], now), gpus or "-",

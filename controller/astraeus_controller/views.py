@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from astraeus_protocol.findings import Event, Finding
 
-from .rules.picture import Picture, StepView, WorkerView
+from .rules.picture import Picture, ProcessView, StepView, WorkerView
 
 Json = dict[str, Any]
 STATES = {"running": "Running", "exited": "Exited", "gone": "Down", "stale": "Stale"}
@@ -27,7 +27,7 @@ def finding(of: Finding) -> Json:
         "run": of.run, "run_name": of.run_name, "job": of.job, "step": of.step, "worker": of.worker,
         "rank": of.rank, "machine": of.node, "pid": of.pid, "rule": of.rule, "key": of.key,
         "stall": {"since": iso(of.since), "detected_at": iso(of.detected_at), "evidence": of.said,
-                  "action": of.action},
+                  "action": of.action, "waits_on": of.details.get("waits_on") or []},
     }
 
 
@@ -78,10 +78,18 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
         "metric": None, "pulse": _pulse(worker), "nccl": None,
         "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
                        "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
-                       "traced": p.traced, "tied": p.tied} for p in worker.processes],
+                       "traced": p.traced, "tied": p.tied, "wait": _wait(p)} for p in worker.processes],
         "unknown": [{"source": source, "reason": reason} for source, reason in worker.unknown],
         "stalled_in_s": _stalled_in(picture, step, worker),
     }
+
+
+def _wait(process: ProcessView) -> Json | None:
+    """What it waits for in the kernel, where it has gone quiet."""
+    wait = process.wait
+    return None if wait is None else {
+        "channel": wait.channel, "call": wait.call, "for_s": round(wait.s, 1), "storage": wait.kind,
+        "mount": wait.mount, "at": wait.at, "helper": wait.helper}
 
 
 def _pulse(worker: WorkerView) -> Json | None:

@@ -16,14 +16,14 @@ import msgspec
 from . import ties
 from .procfs import Proc
 from .tree import Identity, ProcLook, worker_processes
+from .waits import Place, WaitSeen, look_at_waits
 
 RANK_VARIABLES = ("RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 MAX_PROCS = 512
 """Processes of a task that are read; beyond it the rest is left out, with a fault."""
 MAX_KINDS, MAX_VISIBLE = 1024, 4096
 """Files whose kind is remembered; characters of CUDA_VISIBLE_DEVICES (its owner writes what he likes there)."""
-HELPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker",
-           b"multiprocessing.forkserver")
+HELPERS = tuple(b"multiprocessing." + name for name in (b"resource_tracker", b"semaphore_tracker", b"forkserver"))
 
 
 class TaskAsk(msgspec.Struct):
@@ -68,8 +68,9 @@ class Memory:
         RANK for good."""
         self.kinds: dict[str, str] = {}
         """What is behind a path and inode: file, fifo, other."""
-        self.used = 0.0
-        """Time of the last look."""
+        self.waits: dict[Identity, Place] = {}
+        """Where processes that have gone quiet waited at the look before."""
+        self.used = 0.0  # time of the last look
 
     def keep(self, procs: Iterable[ProcLook], now: float) -> None:
         """Remember these processes and forget all others."""
@@ -90,6 +91,8 @@ class Ask(msgspec.Struct):
     settled: dict[Identity, bool]
     """Processes of which only the outputs are read, and whether they hold a GPU."""
     launchers: dict[Identity, bool]
+    waits: list[Identity] = []
+    """Processes that have gone quiet: what they wait for in the kernel is read."""
 
 
 class File(msgspec.Struct):
@@ -133,7 +136,7 @@ class SrunLook(msgspec.Struct, tag="srun", omit_defaults=True):
     files: list[File] = []
 
 
-Line = Began | TaskLook | SrunLook
+Line = Began | TaskLook | SrunLook | WaitSeen
 DECODER = msgspec.json.Decoder(Line)
 
 
@@ -149,6 +152,7 @@ def look(proc: Proc, ask: Ask, memory: Memory) -> Iterator[Line]:
         procs += seen.procs
         yield seen
     memory.keep(procs, ask.now)
+    yield from look_at_waits(proc, ask.waits, procs, memory.waits)  # last: should it hang, all else is told
 
 
 def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,

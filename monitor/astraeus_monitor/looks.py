@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from .probes import BUSY, Probes
 from .procfs import Proc
 from .servant import Servant
 from .sources import gpu
+from .sources.process import ProcessWatch
+from .tree import Identity
+from .waits import WaitSeen
 from .watch import StepWatch
 
 AT_ONCE = 4
@@ -51,7 +55,8 @@ class Looks:
             self.last_all = now
         for job in self.jobs.values():
             young = any(now - step.came < YOUNG_S for step in job.steps.values())
-            if job.running() and (everything or job.restless or young) and job not in self.waiting:
+            soon = young or any(process.wait.unsettled(now) for process in processes_of(job))
+            if job.running() and (everything or job.restless or soon) and job not in self.waiting:
                 self.waiting.append(job)
         if everything or not self.driver.pid:
             self.look_at_gpus()
@@ -130,7 +135,9 @@ class Looks:
             if running >= AT_ONCE if alone else self.looker.busy:
                 continue
             self.waiting.remove(job)
-            ask = job.ask(self.clock.boot())
+            now = self.clock.boot()
+            ask = job.ask(now)
+            ask.waits = [process.id for process in processes_of(job) if process.wants_wait(now)]
             done = partial(self._seen, job, ask)
             why = (self.probes.start(kind, partial(look, self.proc, ask, job.memory), done) if alone
                    else self.looker.start(kind, ask, done))
@@ -149,6 +156,11 @@ class Looks:
         see = partial(job.see, tasks, sruns, self.clock.boot(), hung=hung)
         if not fenced(f"job {job.job}: what a look saw", lambda: see() is None, otherwise=False):
             tasks, why = [], "what the look saw can't be used"
+        if ask.waits and not why:  # a look that ended early tells nothing of those that it did not come to
+            waits = waits_in(lines)
+            for process in processes_of(job):
+                if process.id in ask.waits:
+                    process.wait.see(waits.get(process.id), self.clock.boot())
         have = {(seen.step, seen.rank) for seen in tasks}
         culprit = began[-1] if began and (began[-1].step, began[-1].rank) not in have else None
         for task in ask.tasks:
@@ -201,6 +213,22 @@ class Looks:
         self._next()
 
 
+def processes_of(job: JobWatch) -> list[ProcessWatch]:
+    """Worker processes of its running tasks."""
+    return [process for _, worker in job.running() for process in worker.roster.processes]
+
+
+def waits_in(lines: list[bytes]) -> dict[Identity, WaitSeen]:
+    """What processes were seen to wait for, among a look's lines."""
+    found: dict[Identity, WaitSeen] = {}
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            wait = DECODER.decode(line)
+            if isinstance(wait, WaitSeen):
+                found[wait.pid, wait.start] = wait
+    return found
+
+
 def sort_lines(lines: list[bytes]) -> tuple[list[TaskLook], list[SrunLook], list[Began]]:
     """A look's lines by kind; what can't be read is left out."""
     tasks: list[TaskLook] = []
@@ -215,6 +243,6 @@ def sort_lines(lines: list[bytes]) -> tuple[list[TaskLook], list[SrunLook], list
             tasks.append(found)
         elif isinstance(found, SrunLook):
             sruns.append(found)
-        else:
+        elif isinstance(found, Began):
             began.append(found)
     return tasks, sruns, began

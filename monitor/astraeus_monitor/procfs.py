@@ -198,6 +198,10 @@ class Proc:
         pos, flags = _number(data, b"\npos:"), _number(data, b"\nflags:", 8)
         return None if pos is None or flags is None else FdInfo(pos, flags, _number(data, b"\nino:") or 0)
 
+    def mount_of(self, pid: int, fd: int) -> int | None:
+        """Id of the mount that an open file lies on, as in its mount table."""
+        return _number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\nmnt_id:")
+
     def sockets(self, pid: int) -> Iterator[Socket]:
         """TCP sockets of its network namespace."""
         for name in ("net/tcp", "net/tcp6"):

@@ -40,7 +40,8 @@ class Gpu(msgspec.Struct, omit_defaults=True):
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a process waits for in the kernel, where every sample of its main thread found it there."""
+    """What a process waits for in the kernel, where every sample of its main thread found it there. A helper's
+    wait stands for it where that waits for storage and it itself does not."""
 
     channel: str
     """/proc/PID/wchan: ``request_wait_answer``, ``rpc_wait_bit_killable``, …"""
@@ -54,7 +55,10 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str = ""
     """Where that is mounted, as the process sees it: ``/data``."""
     kind: str = ""
-    """Its file system: nfs4, lustre, fuse.bindfs, …"""
+    """Its file system: nfs4, lustre, fuse.sshfs, …; the family alone (nfs, fuse) where it waits for storage and
+    the mount could not be told; "" where it does not wait for storage."""
+    helper: int = 0
+    """PID of the process below it, a data loader, that waits there; 0: its own main thread does."""
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):

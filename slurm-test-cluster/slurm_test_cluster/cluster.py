@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,10 @@ from slurm_test_cluster.waiting import wait_for
 
 LABEL = "astraeus.test-cluster"
 # SYS_PTRACE: root reads other users' /proc entries. SYS_ADMIN: slurmd's clone for --export=NONE.
-# MKNOD: the fake GPUs. NET_ADMIN: cutting the network.
+# It also mounts the store, where AppArmor must not forbid that. MKNOD: the fake GPUs. NET_ADMIN: cutting the network.
 CAPABILITIES = ["SYS_PTRACE", "SYS_ADMIN", "MKNOD", "NET_ADMIN"]
 GPUS_PER_NODE = 2
+FUSE = "/dev/fuse"
 
 
 class Cluster(Jobs, Ranks, Faults, Astraeus):
@@ -125,6 +127,8 @@ class Cluster(Jobs, Ranks, Faults, Astraeus):
                 hostname=host,
                 init=True,
                 cap_add=CAPABILITIES,
+                security_opt=["apparmor=unconfined"],
+                devices=[f"{FUSE}:{FUSE}:rwm"] if os.path.exists(FUSE) else [],
                 environment={"CLUSTER_GPUS": str(GPUS_PER_NODE)},
                 network=self.prefix,
                 networking_config={self.prefix: EndpointConfig(self.client.api._version, aliases=[host])},

@@ -61,7 +61,7 @@ def build_context(wheelhouse: Path) -> io.BytesIO:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         _add(archive, HERE / "Dockerfile", "Dockerfile")
-        for folder in ("image", "fake-nvml", "workloads"):
+        for folder in ("image", "fake-nvml", "storefs", "workloads"):
             for path in _walk(HERE / folder):
                 _add(archive, path, f"cluster/{path.relative_to(HERE)}")
         for path in sorted(wheelhouse.iterdir()):

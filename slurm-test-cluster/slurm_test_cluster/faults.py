@@ -1,13 +1,19 @@
-"""Things that go wrong: a node off the network, a GPU in trouble."""
+"""Things that go wrong: a node off the network, a GPU in trouble, a store that does not answer."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slurm_test_cluster.hosts import Hosts
+from slurm_test_cluster.waiting import wait_for
 
 GPU_STATE = "/run/fake-nvml/state"
+
+STORE = "/mnt/store"
+STORE_SOURCE = "store1:/export"
+# What is stored lies in the shared home, so that all nodes see the same files.
+STORE_FILES = "/home/.store"
 
 
 def parse_gpu_state(text: str) -> dict[str, str]:
@@ -60,3 +66,46 @@ class Faults(Hosts):
     def _write_gpu_state(self, node: str, text: str) -> None:
         self.copy_in(node, GPU_STATE + ".new", text)
         self.run(node, ["mv", GPU_STATE + ".new", GPU_STATE], check=True)
+
+    # A FUSE file system named like an NFS export. Its server on each node is storefs; stopped, it answers nobody.
+
+    def mount_store(self, nodes: Sequence[str] | None = None) -> None:
+        """Mount store1:/export at /mnt/store, for all users, where it is not yet; it answers when this returns."""
+        self.on_each(self._chosen(nodes), self._mount_store)
+
+    def hang_store(self, nodes: Sequence[str] | None = None) -> None:
+        """From now on whoever asks the store waits, until heal_store."""
+        self.on_each(self._chosen(nodes), lambda node: self.run(node, ["pkill", "-STOP", "-x", "storefs"], check=True))
+
+    def heal_store(self, nodes: Sequence[str] | None = None) -> None:
+        """It answers again, those too who have waited. Nothing happens where it is not mounted."""
+        self.on_each(self._chosen(nodes), lambda node: self.run(node, ["pkill", "-CONT", "-x", "storefs"]))
+
+    def unmount_store(self, nodes: Sequence[str] | None = None) -> None:
+        """Take it away, hung or not: who still waits gets an error. Nothing happens where it is not mounted."""
+        self.on_each(self._chosen(nodes), self._unmount_store)
+
+    def store_mounted(self, node: str) -> bool:
+        """Whether the node has it, hung or not: asks the kernel, not the store."""
+        return f" {STORE} " in self.run(node, ["cat", "/proc/self/mountinfo"], check=True).out
+
+    def _chosen(self, nodes: Sequence[str] | None) -> list[str]:
+        return self.nodes if nodes is None else list(nodes)
+
+    def _mount_store(self, node: str) -> None:
+        if self.store_mounted(node):
+            self.heal_store([node])
+            return
+        if self.run(node, ["test", "-c", "/dev/fuse"]).rc:
+            raise RuntimeError("no store without FUSE: load it on this machine (modprobe fuse) and rebuild the cluster")
+        self.run(node, ["mkdir", "-p", "-m", "1777", STORE, STORE_FILES], check=True)
+        # In the foreground and of its own session: what starts it here ends with the command.
+        options = f"allow_other,default_permissions,fsname={STORE_SOURCE},subtype=storefs"
+        self.background(node, ["storefs", STORE_FILES, STORE, "-f", "-o", options], "/var/log/store.log")
+        wait_for(lambda: self.store_mounted(node), 10, 0.1, f"the store mounted on {node}",
+                 lambda: self.logs(node, "/var/log/store.log"))
+
+    def _unmount_store(self, node: str) -> None:
+        if self.store_mounted(node):
+            self.run(node, ["umount", "-l", STORE], check=True)
+        self.run(node, ["pkill", "-KILL", "-x", "storefs"])

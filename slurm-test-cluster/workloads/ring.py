@@ -46,6 +46,8 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--save-on", nargs=2, metavar=("SIGNAME", "SECONDS"), help="the same on USR1 or another signal"
     )
+    parser.add_argument("--store", type=Path, metavar="FOLDER", help="each step write a file there and read it")
+    parser.add_argument("--store-rank", type=int, metavar="N", help="only rank N does so")
     parser.add_argument("--short-if-restarted", type=int, metavar="N", help="only N steps in a restarted job")
     parser.add_argument(
         "--until-restart", action="store_true", help="no end at first, 20 steps in a restarted job"
@@ -114,6 +116,7 @@ class Ring:
     def run(self) -> None:
         while not self.chosen.steps or self.step < self.chosen.steps:
             time.sleep(self.chosen.step_seconds)
+            self.use_store()
             self.exchange()
             self.step += 1
             every = self.chosen.print_every
@@ -136,6 +139,15 @@ class Ring:
             "destroy_process_group() was not called before program exit, which can leak resources.\n"
         ).encode())
         self.gang.previous.recv(1)
+
+    def use_store(self) -> None:
+        """Write a file and read it back, as who saves a checkpoint and loads a batch; it waits for the store."""
+        if self.chosen.store is None or self.chosen.store_rank not in (None, self.gang.rank):
+            return
+        file = self.chosen.store / f"{self.gang.folder.name}.rank-{self.gang.rank}"
+        file.write_text(f"{self.step}\n")
+        if file.read_text() != f"{self.step}\n":
+            sys.exit(f"{file} does not hold what was written")
 
     def exchange(self) -> None:
         data = self.step.to_bytes(8, "big") * (PAYLOAD // 8)

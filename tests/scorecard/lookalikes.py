@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scorecard.people import ASKED, FAULT, SITE_60S, alone, gang, launcher, state, stuck
+from scorecard.people import ASKED, FAULT, SITE_60S, alone, gang, launcher, on_storage, state, stuck
 from scorecard.world import FAR, Proc, Rank, World, every
 
 Made = tuple[World, dict[str, Any], str]
@@ -223,9 +223,25 @@ def stopped_but_not_missed() -> Made:
     return world, nothing("a member is stopped and the others keep their pulse: they don't wait for it"), ""
 
 
+def caught_once_on_storage() -> Made:
+    world = gang()
+    for at in (125, 200, 260):
+        on_storage(world, [5], at=at, until=at + 12, letter="D")
+    return world, nothing("a healthy rank is met once and again while it reads from NFS"), ""
+
+
+def slow_storage() -> Made:
+    world = gang(output=every(40), gap=40.0)
+    for at in (125, 205):
+        on_storage(world, range(8), at=at, until=at + 35)
+    for rank in world.ranks:
+        rank.procs[0].gone = [(125, 160), (205, 240)]
+    return world, nothing("all ranks read the next data set for half a minute from a slow store"), ""
+
+
 LOOKALIKES = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
     busy_and_quiet, idle_and_printing, checkpoint, gang_checkpoint, seven_of_eight_finished,
     members_exited_zero, launcher_finishes, launcher_zombies, all_stopped, suspended_by_slurm, time_slices,
     time_slices_patience, silent_node, silent_holder, block_buffered, debugger, restart_in_place, gpu_unknown,
     left_out_by_name, no_stall_watch, interactive, step_without_gpus, metric_named, completing, long_barrier,
-    before_the_first_step, stopped_but_not_missed, evaluates_after_training), 51)}
+    before_the_first_step, stopped_but_not_missed, evaluates_after_training, caught_once_on_storage, slow_storage), 51)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from astraeus_protocol.report import Wait
 
 from scorecard.world import FAR, Proc, Rank, Times, World, every
 
@@ -40,6 +43,22 @@ def state(world: World, rank: int, letter: str, at: float = FAULT, until: float 
           status: int | None = None) -> World:
     """One rank's process in an odd state."""
     world.ranks[rank].procs[0].odd.append((at, until, letter, status))
+    return world
+
+
+NFS = Wait("rpc_wait_bit_killable", 0.0, "read", "store1:/export", "/data", "nfs4")
+FUSE = Wait("request_wait_answer", 0.0, "openat", "store1:/export", "/data", "fuse.sshfs")
+
+
+def on_storage(world: World, ranks: Iterable[int], wait: Wait = NFS, at: float = FAULT, until: float = FAR,
+               letter: str = "") -> World:
+    """These ranks wait for a store, without a pulse, in S or in D."""
+    for rank in ranks:
+        proc = world.ranks[rank].procs[0]
+        proc.gone = [(at, until)]
+        proc.waits.append((at, until, wait))
+        if letter:
+            state(world, rank, letter, at, until)
     return world
 
 

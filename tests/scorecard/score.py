@@ -65,6 +65,10 @@ def _stalled(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: lis
     words = finding.get("details", {}).get("finished")
     if words != verdict.get("finished"):
         faults.append(f"its last words are {words!r}, not {verdict.get('finished')!r}")
+    stores = [c["finding"]["details"].get("waits_on", []) for c in changes
+              if c["kind"] in ("open", "update") and c["finding"]["kind"] == "stalled"]
+    if stores[-1] != verdict.get("waits_on", []):
+        faults.append(f"waits on {stores[-1]}, not on {verdict.get('waits_on', [])}")
     late = first["now"] - verdict["fault_at"]
     if not verdict["after"] <= late <= verdict["within"]:
         faults.append(f"found {late:.1f} s after the fault, "

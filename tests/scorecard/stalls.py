@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scorecard.people import ASKED, FAULT, SITE_60S, alone, gang, launcher, state, stuck
+from scorecard.people import ASKED, FAULT, FUSE, SITE_60S, alone, gang, launcher, on_storage, state, stuck
 from scorecard.world import FAR, Proc, Rank, World, every
 
 Made = tuple[World, dict[str, Any], str]
@@ -222,8 +222,33 @@ def words_in_the_middle() -> Made:
         **RANK_5, fault_at=180, suspect_within=30, action="restart"), ""
 
 
+def all_on_one_mount() -> Made:
+    world = on_storage(stuck(gang(), odd=tuple(range(8))), range(8), letter="D")
+    return world, expect(
+        "all ranks wait for one NFS mount whose server is gone: the storage is said and nobody is named",
+        "nfs-ganesha/nfs-ganesha#1327", worker="1001", rank=None, rule="collective_stuck", waits_on=["store1:/export"],
+        suspect_within=60, says=["no output since 13:02 UTC; 8 of 8 ranks wait for storage: store1:/export "
+                                 "(mounted at /data, nfs4); no rank stands out"]), ""
+
+
+def one_on_a_mount() -> Made:
+    world = on_storage(stuck(gang(), odd=(5,)), [5], FUSE)
+    return world, expect(
+        "rank 5 waits in S for a FUSE file system that does not answer, the others for it", "aws/efs-utils#374",
+        **RANK_5, suspect_within=60, waits_on=["store1:/export"],
+        says=["rank 5 (node c3, PID 4005) waits for storage: store1:/export (mounted at /data, fuse.sshfs) for 60s; "
+              "7 of 7 other ranks wait"]), ""
+
+
+def mount_back() -> Made:
+    world = on_storage(stuck(gang(end=480), until=300, odd=tuple(range(8))), range(8), FUSE, until=295)
+    return world, expect("all ranks wait for a mount, which answers again after three minutes", worker="1001",
+                         rank=None, waits_on=["store1:/export"], closed=["progress"]), ""
+
+
 STALLS = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
     member_stopped, spinning_survivors, zombie, gone_by_signal, gone_with_code, in_d_state,
     local_process_stopped, half_stopped, one_of_two_jobs_idle, gang_idle, never_began, restart_asked,
     silent_without_gpus, as_the_seed_says, continued, stalled_twice, requeued, clocks_wrong, reports_lost,
-    one_silent_beside, after_suspension, all_independent_quiet, finished_not_exited, words_in_the_middle), 1)}
+    one_silent_beside, after_suspension, all_independent_quiet, finished_not_exited, words_in_the_middle,
+    all_on_one_mount, one_on_a_mount, mount_back), 1)}

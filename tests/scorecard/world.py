@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.report import Finished, Gpu, Job, Process, Report, Step, Worker
+from astraeus_protocol.report import Finished, Gpu, Job, Process, Report, Step, Wait, Worker
 
 BOOT = 50_000.0
 """CLOCK_BOOTTIME of the controller at second 0."""
@@ -49,6 +49,8 @@ class Proc:
     gone: Spans = field(default_factory=list)
     pulse_from: float = 60
     traced: Spans = field(default_factory=list)
+    waits: list[tuple[float, float, Wait]] = field(default_factory=list)
+    """(start, end, what it is found waiting for): read while it has no pulse or is in D."""
     start: int = 0
     born: float = 0
     """It appears at this second."""
@@ -65,6 +67,8 @@ class Proc:
             gone = within(self.gone, t)
             found.pulse_gone_s = gone if gone is not None and gone >= 10 else 0.0
             found.pulse, found.pulse_base = (0.0 if found.pulse_gone_s else 60.0), 60.0
+        if found.state == "D" or found.pulse_gone_s:
+            found.wait = next((msgspec.structs.replace(wait, s=t - a) for a, b, wait in self.waits if a <= t < b), None)
         return found
 
 

@@ -100,6 +100,9 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
     before = next((intent for intent in reversed(history) if intent.restarts == finding.restarts - 1), None)
     progressed = progressed_s(slurm, finding, now) if slurm else None
     stops, last_stop = store.stops_between(now - HOUR_S, now)
+    # However short: a process that has lost its pulse was found there by every sample of a look.
+    waits = [(worker.name, process.wait) for worker in workers for process in worker.processes
+             if process.wait and process.wait.kind]
     in_d = tuple(worker.name for worker in workers if any(
         process.state == "D" and (process.state_s is None or process.state_s >= IN_D_S)
         for process in worker.processes))
@@ -117,7 +120,8 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         progressed_s=progressed, progressed_before_s=before.progressed_s if before else None,
         beside=beside(picture, finding, stalled_steps), allow_beside=watch.allow_beside_progress,
         last_words=shortened(own.finished.line) if own is not None and own.finished else "",
-        in_d=in_d,
+        in_d=in_d, on_storage=tuple(dict.fromkeys(name for name, _ in waits)),
+        stores=tuple(sorted({wait.mount for _, wait in waits if wait.mount})),
         traced=tuple(worker.name for worker in workers if any(p.traced for p in worker.processes)),
         silent_nodes=job.silent_nodes, ranks=ranks, ranks_unknown=max(0, ranks - known),
         completing_nodes=completing_nodes,

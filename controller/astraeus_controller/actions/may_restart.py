@@ -55,6 +55,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the stalled step, where they say that its training is over."""
     in_d: tuple[str, ...] = ()
     """Workers with a process in uninterruptible sleep."""
+    on_storage: tuple[str, ...] = ()
+    """Workers with a process that waits for storage, in whatever state."""
+    stores: tuple[str, ...] = ()
+    """What they wait for, where it is known."""
     traced: tuple[str, ...] = ()
     """Workers under a debugger."""
     silent_nodes: tuple[str, ...] = ()
@@ -131,6 +135,7 @@ def _passing(facts: Facts) -> list[tuple[bool, str]]:
          f"it is at its time limit ({say_seconds(left or 0)} left)"),
         (bool(facts.beside) and not facts.allow_beside,
          f"step {facts.beside} progresses beside the stalled one, and Slurm requeues whole jobs"),
+        (bool(facts.on_storage), f"{_waits(facts)}: a kill may not end it, and Slurm would drain its node"),
         (bool(facts.in_d), f"{_some(facts.in_d)} is in uninterruptible sleep (state D): a kill would not end it "
                            "and Slurm would drain its node"),
         (bool(facts.traced), f"{_some(facts.traced)} is under a debugger"),
@@ -149,6 +154,13 @@ def _pace(facts: Facts) -> list[tuple[bool, str]]:
         (facts.since_last_stop_s is not None and facts.since_last_stop_s < facts.min_interval_s,
          f"another job was stopped {say_seconds(facts.since_last_stop_s or 0)} ago"),
     ]
+
+
+def _waits(facts: Facts) -> str:
+    """``123-5 and 7 more wait for storage (store1:/export)``"""
+    verb = "waits" if len(facts.on_storage) == 1 else "wait"
+    stores = f" ({_some(facts.stores)})" if facts.stores else ""
+    return f"{_some(facts.on_storage)} {verb} for storage{stores}"
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from astraeus_protocol import report as wire
 from astraeus_protocol.names import run_name, worker_name
 from astraeus_protocol.settings import Settings
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from msgspec import structs
 
 from ..config import Config
 from ..rules.limits import PROGRESS_SLACK_S
@@ -200,7 +201,8 @@ class View:
             pid=p.pid, local=p.local, rank=p.rank, comm=p.comm, state=p.state, state_s=clock.age(p.state_s),
             exit_status=p.exit_status, pulse=p.pulse, pulse_base=p.pulse_base,
             pulse_gone_s=clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s,
-            traced=p.traced, tied=key_of(worker, p) in memory.tied, wait=p.wait)
+            traced=p.traced, tied=key_of(worker, p) in memory.tied,
+            wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0))
 
 
 def fold(nodes: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from astraeus_protocol.findings import Event, Finding
@@ -135,6 +135,9 @@ class Pass(Memory):
             covered = set().union(*(ranks_of(f) for f in beside))
             new = [name for name in conclusion.workers if rank_in(name) not in covered]
             if not new:
+                for finding in [f for f in beside if f.worker == conclusion.worker]:
+                    if not _waits_on(conclusion.evidence) <= _waits_on(finding.details):
+                        changes += self._refine(finding, conclusion, picture)
                 continue
             finding = self._finding(picture, conclusion, "stalled", new)
             waiting.add(finding.key)
@@ -203,13 +206,21 @@ class Pass(Memory):
         return Change("open", finding, opened(finding, picture.now), why)
 
     def _refine(self, finding: Finding, conclusion: Conclusion, picture: Picture) -> list[Change]:
-        """The guilty rank became known, or is another one; or last words became known that say that the training
-        is over, or no longer do. The key stays: alerts resolve by it."""
-        words = conclusion.evidence.get(FINISHED)
-        if conclusion.rank is None and (finding.rank is not None or words == finding.details.get(FINISHED)):
-            return []
-        if (conclusion.rank, conclusion.pid, words) == (finding.rank, finding.pid, finding.details.get(FINISHED)):
-            return []
+        """The guilty rank became known, or is another one; last words became known that say that the training is
+        over, or no longer do; or what storage is waited for. The key stays: alerts resolve by it. A store once waited
+        for stays named: that it heals does not end the stall at once."""
+        words, old, told = conclusion.evidence.get(FINISHED), _waits_on(finding.details), _waits_on(conclusion.evidence)
+        waits_on = sorted(old | told)
+        if (conclusion.rank is None and finding.rank is not None) or (
+                conclusion.rank, conclusion.pid, words) == (finding.rank, finding.pid, finding.details.get(FINISHED)):
+            if told <= old:
+                return []
+            said = conclusion.said if conclusion.rank == finding.rank else finding.said
+            better = msgspec.structs.replace(finding, said=said, details=finding.details | {
+                "waits_on": waits_on, "on_storage": conclusion.evidence.get("on_storage", []),
+                "no_progress_s": round(conclusion.since_s, 1)})
+            self._open[finding.key] = better
+            return [Change("update", better, opened(better, picture.now), said)]
         action = finding.action
         if action == "list" and conclusion.rule != NEVER:  # it is more than a run that never began: by policy again
             action = _policy(picture.job, conclusion.step).action
@@ -217,7 +228,8 @@ class Pass(Memory):
             finding, action=action, rule=conclusion.rule, worker=conclusion.worker, rank=conclusion.rank,
             node=conclusion.node, pid=conclusion.pid, said=conclusion.said,
             details={k: v for k, v in finding.details.items() if k != FINISHED} | conclusion.evidence | {
-                "ranks": sorted(ranks_of(finding)), "no_progress_s": round(conclusion.since_s, 1)})
+                "ranks": sorted(ranks_of(finding)), "waits_on": waits_on,
+                "no_progress_s": round(conclusion.since_s, 1)})
         self._open[finding.key] = better
         return [Change("update", better, opened(better, picture.now), conclusion.said)]
 
@@ -248,6 +260,12 @@ class Pass(Memory):
 def rank_in(name: str) -> int:
     """5 of ``123-5`` and of ``123_4.0-5``."""
     return int(name.rsplit("-", 1)[1])
+
+
+def _waits_on(details: Mapping[str, object]) -> set[str]:
+    """Stores in a finding's or a conclusion's evidence."""
+    stores = details.get("waits_on")
+    return set(map(str, stores)) if isinstance(stores, list) else set()
 
 
 def _policy(job: JobView, step: str) -> Policy:

@@ -1,4 +1,5 @@
-"""A collective is stuck (docs/rules.md): a member is stopped, dead or in D, and the others wait for it.
+"""A collective is stuck (docs/rules.md): a member is stopped, dead, in D or waits for storage, and the others
+wait for it.
 
 GPUs and CPU are not looked at: a hung collective spins them. The sign began when the member's state began,
 so the rule needs no memory.
@@ -34,7 +35,7 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
     if min(max(ages), output.age) < min(step.policy.after, COLLECTIVE_MAX_S) or not _held(gang):
         return []
     guilty = culprits(gang)
-    said = f"{say.no_output(output.at, picture.now)}; {say.named(guilty)}; {say.waiting(gang)}"
+    said = f"{say.no_output(output.at, picture.now)}; {say.of_gang(step, gang, guilty)}"
     evidence: dict[str, object] = {
         "output_s": round(output.age, 1), "ranks": [worker.rank for worker in everyone],
         "after_s": step.policy.after, "sign_s": round(max(ages), 1)}
@@ -43,7 +44,4 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
 
 
 def _held(gang: Gang) -> bool:
-    held = [m for m in gang.waiting if (m.process.pulse_gone_s or 0.0) >= PULSE_HOLD_S]
-    return 2 * len(held) > len(gang.others)
-
-
+    return gang.most([m for m in gang.quiet if (m.process.pulse_gone_s or 0.0) >= PULSE_HOLD_S])

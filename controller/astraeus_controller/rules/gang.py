@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+from astraeus_protocol.report import Wait
 
 from .limits import D_STATE_S
 from .picture import ProcessView, StepView, WorkerView
+from .storage import storage_wait
 
 DEAD = ("X", "Z")
 
@@ -18,11 +22,16 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known."""
+    """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known.
+
+    Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S.
+    """
 
     member: Member
     kind: str
     age: float | None
+    wait: Wait | None = None
+    """The storage that a member in D waits for, where that is known."""
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -40,9 +49,21 @@ class Gang(msgspec.Struct, frozen=True):
     traced: bool
 
     @property
+    def quiet(self) -> tuple[Member, ...]:
+        """Who has to wait for a stall to be one: the others whose pulse is gone. Where there are none, for all are
+        in an odd state, those in D whose own pulse is gone: a store that hangs may take the whole gang."""
+        if self.others:
+            return self.waiting
+        return tuple(sign.member for sign in self.signs if sign.kind == "D" and _pulse(sign.member) == "gone")
+
+    def most(self, some: Sequence[Member]) -> bool:
+        """More than half of those of whom ``quiet`` tells."""
+        return 2 * len(some) > len(self.others or self.members)
+
+    @property
     def waits(self) -> bool:
         """The pulse of more than half of the others is gone; unknown counts as not gone."""
-        return 2 * len(self.waiting) > len(self.others)
+        return self.most(self.quiet)
 
     @property
     def beats(self) -> bool:
@@ -81,9 +102,11 @@ def sign_of(worker: WorkerView, process: ProcessView) -> Sign | None:
             return Sign(member, "Z", process.state_s)
         case "X":
             return Sign(member, "gone", process.state_s)
-        case "D" if process.state_s is not None and process.state_s >= D_STATE_S:
-            return Sign(member, "D", process.state_s)
-    return None
+    wait = storage_wait(worker, process)
+    in_d = process.state_s if process.state == "D" and (process.state_s or 0.0) >= D_STATE_S else None
+    if wait is None and in_d is None:
+        return None
+    return Sign(member, "D", max(in_d or 0.0, wait.s if wait else 0.0), wait)
 
 
 def _signs(members: tuple[Member, ...]) -> tuple[Sign, ...]:
@@ -95,7 +118,7 @@ def _signs(members: tuple[Member, ...]) -> tuple[Sign, ...]:
         signs = [sign for sign in signs if sign not in unseen]
     # The same member objects as in the gang, so that they can be told from the others.
     by_process = {id(m.process): m for m in members}
-    return tuple(Sign(by_process[id(s.member.process)], s.kind, s.age) for s in signs)
+    return tuple(Sign(by_process[id(s.member.process)], s.kind, s.age, s.wait) for s in signs)
 
 
 def _finished(process: ProcessView) -> bool:

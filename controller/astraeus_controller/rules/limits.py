@@ -21,7 +21,7 @@ TABLE: tuple[Limit, ...] = (
           "a member that is stopped, dead or in D while the others wait is no slow step: ten minutes of it "
           "need no further patience"),
     Limit("D_STATE_S", 30, "s",
-          "a member in uninterruptible sleep counts from here on",
+          "a member in uninterruptible sleep, or that waits for storage, counts from here on",
           "reads and writes pass through D for moments all the time; half a minute without a break is a "
           "storage or a driver that does not answer"),
     Limit("PULSE_HOLD_S", 30, "s",

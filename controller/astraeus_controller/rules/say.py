@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from astraeus_protocol.durations import say_seconds
+from astraeus_protocol.report import Wait
 
 from .gang import Gang, Member, Sign
-from .picture import GpuView
+from .picture import GpuView, StepView, WorkerView
+from .storage import storage_waits
 
 NOBODY = "no rank stands out"
 NAMED_AT_MOST = 3
@@ -54,8 +56,13 @@ def state(sign: Sign) -> str:
             return f"is stopped (state T){lasts}"
         case "Z":
             return f"is a zombie (state Z){lasts}"
+        case "D" if sign.wait is not None:
+            helper = f" in its process {sign.wait.helper}" if sign.wait.helper else ""
+            return f"waits{helper} {for_storage(sign.wait)}{lasts}"
         case "D":
-            return f"is in uninterruptible sleep (state D){lasts}"
+            wait = sign.member.process.wait
+            where = f" in {wait.channel} ({wait.call})" if wait else ""
+            return f"is in uninterruptible sleep (state D){where}{lasts}"
         case _:
             return f"is gone: {ending(sign.member.process.exit_status)}"
 
@@ -83,10 +90,44 @@ def named(culprits: Sequence[Sign]) -> str:
     return "; ".join(parts)
 
 
+def of_gang(step: StepView, gang: Gang, guilty: Sequence[Sign]) -> str:
+    """Who is guilty, who waits for storage beside them, and how many of the others wait."""
+    parts = [many_on_storage(step, guilty), named(guilty), waiting(gang) if gang.others else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def for_storage(wait: Wait) -> str:
+    """``for storage: store1:/export (mounted at /data, nfs4)``; ``for storage: nfs`` where the mount is not known."""
+    return f"for storage: {_store(wait)}"
+
+
+def _store(wait: Wait) -> str:
+    return f"{wait.mount} (mounted at {wait.at}, {wait.kind})" if wait.mount else wait.kind
+
+
+def many_on_storage(step: StepView, guilty: Sequence[Sign]) -> str:
+    """``8 of 8 ranks wait for storage: …``; "" where nobody does but those that are named with it."""
+    told = {id(sign.member.process) for sign in guilty[:NAMED_AT_MOST] if sign.wait}
+    waits = storage_waits(step.workers)
+    if all(id(process) in told for _, process, _ in waits):
+        return ""
+    stores = list(dict.fromkeys(_store(wait) for _, _, wait in waits))
+    if len(stores) > NAMED_AT_MOST:
+        stores[NAMED_AT_MOST:] = [f"{len(stores) - NAMED_AT_MOST} more"]
+    count, of, noun = len({worker.rank for worker, _, _ in waits}), len(step.workers), "ranks"
+    if several(step.workers):
+        count, of, noun = len(waits), sum(len(worker.processes) for worker in step.workers), "processes"
+    return f"{count} of {of} {noun} {'waits' if count == 1 else 'wait'} for storage: {', '.join(stores)}"
+
+
+def several(workers: Iterable[WorkerView]) -> bool:
+    """Some worker has several processes, so that ranks are not what is counted."""
+    return any(len(worker.processes) > 1 for worker in workers)
+
+
 def waiting(gang: Gang) -> str:
     """``7 of 7 other ranks wait``."""
-    several = any(len(member.worker.processes) > 1 for member in gang.members)
-    noun = "processes" if several else "ranks"
+    noun = "processes" if several(member.worker for member in gang.members) else "ranks"
     return f"{len(gang.waiting)} of {len(gang.others)} other {noun} wait"
 
 

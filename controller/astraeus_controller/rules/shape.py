@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from . import say
+from . import say, storage
 from .conclusion import Conclusion
 from .gang import Gang, Sign, sign_of
 from .guilty import culprits
@@ -77,9 +77,10 @@ def _whole(step: StepView, gang: Gang | None, stalled: Sequence[Judged], now: fl
     output = min((j.output for j in stalled if j.output), key=lambda last: last.age)
     guilty = culprits(gang) if gang else ()
     if gang is not None and gang.signs and gang.waits:
-        said = f"{say.no_output(output.at, now)}; {say.named(guilty)}; {say.waiting(gang)}"
+        said = f"{say.no_output(output.at, now)}; {say.of_gang(step, gang, guilty)}"
     else:
-        said = f"{say.no_output(output.at, now)}; {looks}; {say.named(guilty)}"
+        parts = [say.no_output(output.at, now), looks, say.many_on_storage(step, guilty), say.named(guilty)]
+        said = "; ".join(part for part in parts if part)
     return for_step(step, gang, guilty, progress, verdict=STALLED, rule=rule, said=said,
                     workers=[j.worker for j in stalled], evidence=_evidence(step, output, [
                         j.worker for j in stalled]))
@@ -98,7 +99,7 @@ def _single(step: StepView, judged: Judged, now: float, rule: str, looks: str) -
     return Conclusion(
         verdict=STALLED, rule=rule, step=step.step, worker=worker.name, rank=worker.rank, node=worker.node,
         pid=pid, since_s=progress.age, since=progress.at, said=said, workers=(worker.name,),
-        evidence=_evidence(step, output, [worker]) | _of_gang(step, None))
+        evidence=_evidence(step, output, [worker]) | _of_gang(step, None) | {"waits_on": storage.stores([worker])})
 
 
 def _evidence(step: StepView, output: Last, workers: Sequence[WorkerView]) -> dict[str, object]:
@@ -118,6 +119,9 @@ def _of_gang(step: StepView, gang: Gang | None) -> dict[str, object]:
         "in_d": [w.rank for w, p in processes if p.state == "D"],
         "traced": [w.rank for w, p in processes if p.traced or p.state == "t"],
         "stale": [w.rank for w in step.workers if w.state == "stale"],
+        "waits_on": storage.stores(step.workers),
+        "on_storage": [[worker.rank, process.pid, wait.mount, wait.at, wait.kind, wait.call, round(wait.s, 1)]
+                       for worker, process, wait in storage.storage_waits(step.workers)][:32],
         "tasks": step.tasks,
         "heard_of": len(step.workers),
     }

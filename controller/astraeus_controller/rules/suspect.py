@@ -27,18 +27,19 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
     if not gang.waits:
         stale = any(worker.state == "stale" for worker in step.workers)
         return [unknown_of(step, RULE, "a node has not reported", step.workers, True)] if stale else []
-    if not gang.signs:
+    guilty = culprits(gang)
+    # All ranks that read the next data set from a slow store are no sign; one that does while the others wait is.
+    if not guilty and all(sign.kind == "D" for sign in gang.signs):
         if output is None:
             return [unknown_of(step, RULE, "the output of a rank is not known", step.workers, True)]
         if output.age < quiet_s(step):
             return []
-    guilty = culprits(gang)
     if output is None:
         youngest = max((s.age for s in gang.signs if s.age is not None), default=0.0)
         output, said = Last(youngest, picture.now - youngest), ""
     else:
         said = f"{say.no_output(output.at, picture.now)}; "
-    said += f"{say.named(guilty)}; {say.waiting(gang)}" if gang.signs else (
+    said += say.of_gang(step, gang, guilty) if gang.signs else (
         f"{len(gang.waiting)} of {len(gang.members)} ranks wait; {say.NOBODY}")
     evidence: dict[str, object] = {"output_s": round(output.age, 1), "after_s": step.policy.after}
     return [for_step(step, gang, guilty, output, verdict=VERDICT, rule=RULE, said=said, workers=step.workers,

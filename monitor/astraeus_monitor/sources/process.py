@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import Any
 
@@ -10,12 +11,16 @@ from astraeus_protocol import report
 from ..procfs import Stat, Status
 from ..pulse import Pulse
 from ..tree import SHELLS, Identity, ProcLook
+from ..waits import WaitWatch
 
+HERTZ = os.sysconf("SC_CLK_TCK")
 HELD = "TtZDX"
 """States that have an age."""
 LONG_D_S = 10
 """D is told at once after so long: shorter is a disk at work."""
 ALIVE = "RSDTtIZ"
+QUIET_CPU = 2.0
+"""Percent of a core under which a process whose pulse is not known counts as quiet."""
 
 
 class ProcessWatch:
@@ -32,6 +37,7 @@ class ProcessWatch:
         self.ties: list[int] = []
         self.visible = seen.visible
         self.cpu: deque[tuple[float, int]] = deque(maxlen=4)
+        self.wait = WaitWatch()
 
     @property
     def id(self) -> Identity:
@@ -69,8 +75,25 @@ class ProcessWatch:
     def sign(self, now: float) -> str:
         """What of its state is told at once when it changes."""
         if self.state == "D":
-            return "D" if (self.held_s(now) or 0) >= LONG_D_S else "S"
-        return self.state if self.state in HELD else "S"
+            sign = "D" if (self.held_s(now) or 0) >= LONG_D_S else "S"
+        else:
+            sign = self.state if self.state in HELD else "S"
+        return f"{sign} storage" if self.wait.long(now) and self.quiet(now) else sign
+
+    def quiet(self, now: float) -> bool:
+        """It is in D, has lost its pulse, or, where that is not known, uses next to no CPU."""
+        if self.state in "TtZX?":
+            return False
+        gone_s, cpu = self.pulse.gone_s(now), self.percent(HERTZ)
+        return self.state == "D" or (gone_s > 0 if gone_s is not None else cpu is not None and cpu < QUIET_CPU)
+
+    def wants_wait(self, now: float) -> bool:
+        """Whether a look is to read what it waits for: one that works is never asked."""
+        if not self.quiet(now):
+            self.wait.clear()
+            return False
+        self.wait.ask(now)
+        return True
 
     def percent(self, hertz: float) -> float | None:
         """Percent of one core over the last samples; None before the second."""
@@ -88,7 +111,8 @@ class ProcessWatch:
             state=self.state, state_s=_r(self.held_s(now)), exit_status=self.exit_status,
             pulse=None if gone else _r(self.pulse.rate), pulse_base=_r(base),
             pulse_gone_s=None if gone else _r(self.pulse.gone_s(now)),
-            cpu=None if gone else self.percent(hertz), traced=self.traced, ties=self.ties if ties else [])
+            cpu=None if gone else self.percent(hertz), traced=self.traced, ties=self.ties if ties else [],
+            wait=self.wait.record(now) if self.quiet(now) else None)
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""

@@ -9,7 +9,7 @@ from astraeus_controller.config import Config
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.judging.pass_ import Change, Pass
 from astraeus_controller.rules.picture import Picture
-from astraeus_protocol.report import Finished
+from astraeus_protocol.report import Finished, Wait
 from msgspec import structs
 
 from .views import NOW, gpu, odd, picture, process, waiting, worker
@@ -174,6 +174,45 @@ def test_last_words_that_come_later_are_told_and_taken_back() -> None:
     [back] = p.judge(quiet(), BOOT + 45)
     assert (back.finding.said, "finished" in back.finding.details) == (opened.finding.said, False)
     assert p.judge(quiet(), BOOT + 60) == []
+
+
+def test_a_store_that_becomes_known_is_told_and_stays() -> None:
+    def hung(store: str, at: float) -> Picture:
+        wait = Wait("request_wait_answer", 60.0, "openat", store, "/data", "fuse.x") if store else None
+        members = [worker(rank, 720.0 + at, processes=(process(4000 + rank, pulse=0.0, pulse_gone_s=600.0,
+                                                               wait=wait),)) for rank in range(8)]
+        return picture(*members)
+
+    p = passes()
+    [opened] = p.judge(hung("", 0), BOOT)
+    assert opened.finding.details["waits_on"] == []
+    [update] = p.judge(hung("s1:/a", 15), BOOT + 15)
+    assert (update.kind, update.finding.key, update.finding.rank) == ("update", opened.finding.key, None)
+    assert update.finding.details["waits_on"] == ["s1:/a"]
+    assert update.event is not None
+    assert "8 of 8 ranks wait for storage: s1:/a (mounted at /data, fuse.x)" in update.event.message
+    assert p.judge(hung("s1:/a", 30), BOOT + 30) == []
+    [update] = p.judge(hung("s2:/b", 45), BOOT + 45)
+    assert update.finding.details["waits_on"] == ["s1:/a", "s2:/b"]
+    assert p.judge(hung("", 60), BOOT + 60) == []
+    assert p.memory[0].details["waits_on"] == ["s1:/a", "s2:/b"]
+
+
+def test_the_store_of_a_worker_of_its_own_becomes_known() -> None:
+    def loose(wait: Wait | None, at: float) -> Picture:
+        held = process(4000, tied=False, wait=wait)
+        return picture(worker(0, 1000.0 + at, cpu_idle_s=1000.0 + at, processes=(held,)),
+                       worker(1, 3.0, processes=(process(4001, tied=False),)))
+
+    p = passes()
+    [opened] = p.judge(loose(None, 0), BOOT)
+    assert (opened.finding.worker, opened.finding.details["waits_on"]) == ("123-0", [])
+    wait = Wait("request_wait_answer", 60.0, "openat", "s1:/a", "/data", "fuse.x")
+    [update] = p.judge(loose(wait, 15), BOOT + 15)
+    assert (update.kind, update.finding.key, update.finding.details["waits_on"]) == (
+        "update", opened.finding.key, ["s1:/a"])
+    assert p.judge(loose(wait, 30), BOOT + 30) == []
+    assert p.judge(loose(None, 45), BOOT + 45) == []
 
 
 def test_suspended_changes_nothing() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from astraeus_controller.rules import Conclusion, judge
-from astraeus_protocol.report import Finished
+from astraeus_protocol.report import Finished, Wait
 from msgspec import structs
 
 from .views import NOW, gpu, odd, picture, process, waiting, worker
@@ -233,6 +233,100 @@ def test_in_a_gang_the_cpu_says_nothing_and_the_pulse_does() -> None:
     assert judge(picture(*beating, after=600)) == []
     unknown = [worker(rank, 720, cpu_idle_s=0.0, processes=(process(pulse_gone_s=None),)) for rank in range(4)]
     assert stalled(judge(picture(*unknown, after=600)))
+
+
+# Storage
+
+NFS = Wait("rpc_wait_bit_killable", 600.0, "openat", "store1:/export", "/data", "nfs4")
+FUSE = Wait("request_wait_answer", 600.0, "read", "store1:/export", "/data", "fuse.x")
+ON_NFS = "store1:/export (mounted at /data, nfs4)"
+
+
+def on_storage(rank: int, wait: Wait = NFS, state: str = "S", gone_s: float = 600.0, **more: Any) -> Any:
+    state_s = gone_s if state == "D" else None
+    return worker(rank, processes=(process(4000 + rank, state=state, state_s=state_s, pulse=0.0, pulse_gone_s=gone_s,
+                                           wait=wait),), **more)
+
+
+@pytest.mark.parametrize("state", ["S", "D"])
+def test_one_rank_that_waits_for_storage_is_named_with_its_store(state: str) -> None:
+    [found] = judge(picture(*gang(on_storage(5, state=state))))
+    assert (found.verdict, found.rule, found.rank, found.pid) == ("stalled", "collective_stuck", 5, 4005)
+    assert found.said == (f"no output since 14:02 UTC; rank 5 (node c3, PID 4005) waits for storage: {ON_NFS} "
+                          "for 10m; 7 of 7 other ranks wait")
+    assert found.evidence["waits_on"] == ["store1:/export"]
+    assert found.evidence["on_storage"] == [[5, 4005, "store1:/export", "/data", "nfs4", "openat", 600.0]]
+
+
+def test_a_data_loader_and_an_unknown_mount_in_words() -> None:
+    [found] = judge(picture(*gang(on_storage(5, structs.replace(NFS, helper=4321)))))
+    assert f"waits in its process 4321 for storage: {ON_NFS} for 10m" in found.said
+    [found] = judge(picture(*gang(on_storage(5, Wait("rpc_wait_bit_killable", 600.0, "openat", kind="nfs")))))
+    assert "waits for storage: nfs for 10m" in found.said
+    assert found.evidence["waits_on"] == []
+
+
+def test_a_fault_of_mapped_memory_tells_of_no_store_but_of_its_place() -> None:
+    mapped = Wait("folio_wait_bit_common", 600.0, "page fault")
+    [found] = judge(picture(*gang(on_storage(5, mapped, state="D"))))
+    assert ("rank 5 (node c3, PID 4005) is in uninterruptible sleep (state D) in folio_wait_bit_common (page fault) "
+            "for 10m") in found.said
+    assert found.evidence["waits_on"] == []
+
+
+@pytest.mark.parametrize("count", [4, 6, 8])
+def test_half_of_the_gang_or_more_on_storage_names_the_store_and_nobody(count: int) -> None:
+    hung = [on_storage(rank, FUSE) for rank in range(count)]
+    [found] = judge(picture(*gang(*hung)))
+    assert (found.rule, found.rank, found.evidence["waits_on"]) == ("collective_stuck", None, ["store1:/export"])
+    others = f"; {8 - count} of {8 - count} other ranks wait" if count < 8 else ""
+    assert found.said == (f"no output since 14:02 UTC; {count} of 8 ranks wait for storage: store1:/export (mounted "
+                          f"at /data, fuse.x); no rank stands out{others}")
+
+
+def test_a_launchers_processes_are_counted_as_such() -> None:
+    parts = tuple(process(4240 + i, local=i, rank=str(i), pulse=0.0, pulse_gone_s=650.0, wait=FUSE) for i in range(4))
+    [found] = judge(picture(worker(0, processes=parts, gpus=(gpu(),))))
+    assert "; 4 of 4 processes wait for storage: store1:/export (mounted at /data, fuse.x); no rank" in found.said
+
+
+def test_a_stopped_rank_goes_before_those_on_storage() -> None:
+    [found] = judge(picture(*gang(odd(2, "T"), on_storage(5))))
+    assert found.rank == 2
+    assert f"1 of 8 ranks waits for storage: {ON_NFS}; rank 2 (node c2, PID 4002) is stopped" in found.said
+    assert found.evidence["waits_on"] == ["store1:/export"]
+
+
+def test_a_short_wait_for_storage_is_nothing_and_so_is_a_long_one_for_something_else() -> None:
+    for wait in (structs.replace(NFS, s=29.0), Wait("futex_do_wait", 600.0, "futex")):
+        [found] = judge(picture(*gang(on_storage(5, wait, gone_s=11.0), gone_s=11.0, output_s=40.0)))
+        assert (found.verdict, found.rank, found.evidence["waits_on"]) == ("suspect", None, [])
+        assert "storage" not in found.said
+
+
+def test_only_what_is_one_store_on_every_node_is_waited_on() -> None:
+    local = Wait("folio_wait_bit_common", 600.0, "read", "/dev/vda1", "/scratch", "xfs")
+    image = Wait("request_wait_answer", 600.0, "read", "squashfuse", "/rootfs", "fuse.squashfuse")
+    [found] = judge(picture(*gang(on_storage(3, local), on_storage(4, image), on_storage(5))))
+    assert "rank 3 (node c2, PID 4003) waits for storage: /dev/vda1 (mounted at /scratch, xfs)" in found.said
+    assert found.evidence["waits_on"] == ["store1:/export"]
+
+
+def test_a_worker_of_its_own_names_its_own_store() -> None:
+    loose = [worker(rank, 720, cpu_idle_s=720.0, processes=(process(4000 + rank, tied=False, wait=wait),))
+             for rank, wait in enumerate((NFS, None))]
+    busy = worker(2, 3.0, processes=(process(4002, tied=False),))
+    first, second = judge(picture(*loose, busy, after=600))
+    assert first.evidence["waits_on"] == ["store1:/export"]
+    assert first.said.endswith(f"rank 0 (node c1, PID 4000) waits for storage: {ON_NFS} for 10m")
+    assert second.evidence["waits_on"] == []
+
+
+def test_a_suspect_says_the_store_as_soon_as_it_is_known() -> None:
+    hung = [on_storage(rank, structs.replace(FUSE, s=31.0), gone_s=40.0) for rank in range(8)]
+    [found] = judge(picture(*gang(*hung)))
+    assert (found.verdict, found.rank) == ("suspect", None)
+    assert "8 of 8 ranks wait for storage: store1:/export" in found.said
 
 
 # Suspect

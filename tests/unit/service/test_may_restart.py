@@ -8,6 +8,7 @@ from astraeus_controller.config import Restart, Watch
 from astraeus_controller.rules.picture import GpuView, JobView, Picture, Policy, ProcessView, StepView, WorkerView
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import Store
+from astraeus_protocol.report import Wait
 from service_kit import SINCE, finding
 
 GOOD = Facts(act=True, stalled=True, state="RUNNING", ranks=8, run_time_s=1800, progressed_s=700)
@@ -38,6 +39,10 @@ CASES = [
     ({"beside": "1"}, "not_now", "step 1 progresses beside the stalled one, and Slurm requeues whole jobs"),
     ({"in_d": ("123-5",)}, "not_now", "123-5 is in uninterruptible sleep (state D): a kill would not end it and "
                                       "Slurm would drain its node"),
+    ({"in_d": ("123-5",), "on_storage": ("123-5",), "stores": ("store1:/export",)}, "not_now",
+     "123-5 waits for storage (store1:/export): a kill may not end it, and Slurm would drain its node"),
+    ({"on_storage": ("123-5", "123-6")}, "not_now",
+     "123-5 and 1 more wait for storage: a kill may not end it, and Slurm would drain its node"),
     ({"traced": ("123-5", "123-6")}, "not_now", "123-5 and 1 more is under a debugger"),
     ({"silent_nodes": ("c1", "c2")}, "not_now", "2 of its nodes are silent (c1 and 1 more)"),
     ({"ranks": 100, "ranks_unknown": 6}, "not_now", "6 of its 100 ranks are unknown"),
@@ -122,6 +127,15 @@ def test_gathered_states() -> None:
                          worker(2, processes=(process(traced=True),)), worker(3, state="stale"), tasks=10))
     facts = gather(shown)
     assert (facts.in_d, facts.traced, facts.ranks, facts.ranks_unknown) == (("123-0",), ("123-2",), 10, 7)
+
+
+def test_gathered_waits_for_storage() -> None:
+    fuse = Wait("request_wait_answer", 1.0, "openat", "store1:/export", "/data", "fuse.x")
+    nowhere = Wait("rpc_wait_bit_killable", 1.0, "openat", kind="nfs")
+    facts = gather(picture(step("0", worker(0, processes=(process(wait=fuse), process(wait=fuse))),
+                                worker(1, processes=(process(wait=Wait("futex_do_wait", 90.0, "futex")),)),
+                                worker(2, processes=(process(wait=nowhere),)))))
+    assert (facts.on_storage, facts.stores, facts.in_d) == (("123-0", "123-2"), ("store1:/export",), ())
 
 
 @pytest.mark.parametrize(("beside", "answer"), [
