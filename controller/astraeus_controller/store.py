@@ -16,6 +16,7 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from .migrations import MIGRATIONS
+from .store_incidents import StoredIncidents
 
 KEPT_S = 90 * 86400
 """How long history is kept."""
@@ -100,6 +101,7 @@ class Store:
             self._migrate()
         except (OSError, sqlite3.Error) as fault:
             raise StoreFault(f"can't use the history database {path}: {fault}") from None
+        self.incidents = StoredIncidents(self.db)
 
     def _migrate(self) -> None:
         (version,) = self.db.execute("PRAGMA user_version").fetchone()
@@ -135,6 +137,7 @@ class Store:
             self.db.execute("DELETE FROM intents WHERE done_at < ?", (oldest,))
             self.db.execute("DELETE FROM pieces WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM owners WHERE at < ?", (oldest,))
+            self.incidents.forget(oldest)
 
     # Findings
 
@@ -162,11 +165,11 @@ class Store:
         row = self.db.execute("SELECT id FROM findings WHERE key = ? AND closed_at IS NULL", (key,)).fetchone()
         return row[0] if row else None
 
-    def stalled_jobs_since(self, at: float) -> int:
-        """How many jobs became stalled since then."""
-        return int(self.db.execute(
-            "SELECT COUNT(DISTINCT job) FROM findings WHERE kind = 'stalled' AND opened_at >= ?",
-            (at,)).fetchone()[0])
+    def stalled_since(self, at: float) -> list[tuple[Finding, float]]:
+        """(finding, Unix time at which it opened) of those that were opened since then, open or closed."""
+        rows = self.db.execute("SELECT finding, opened_at FROM findings WHERE kind = 'stalled' AND opened_at >= ? "
+                               "ORDER BY id", (at,))
+        return [(msgspec.json.decode(text, type=Finding), opened) for text, opened in rows]
 
     # Events
 
@@ -189,6 +192,7 @@ class Store:
             self.db.execute("UPDATE intents SET job = -job WHERE job = ? AND done_at IS NOT NULL", (job,))
             self.db.execute("DELETE FROM pieces WHERE job = ?", (job,))
             self.db.execute("DELETE FROM exclusions WHERE job = ?", (job,))
+            self.db.execute("UPDATE OR IGNORE incident_jobs SET job = -job WHERE job = ?", (job,))
         self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
 
     def owner(self, job: int) -> int | None:
@@ -215,6 +219,10 @@ class Store:
             return False
         intent.id = row[0]
         return True
+
+    def withdraw(self, intent: Intent) -> None:
+        """A restart of which nothing has happened yet is not to be: the finding may have one later."""
+        self.db.execute("DELETE FROM intents WHERE id = ? AND stage IN ('decided', 'annotated')", (intent.id,))
 
     def being_stopped(self, job: int, restarts: int) -> bool:
         """Whether a restart of this attempt has got to its stop and is not over."""
