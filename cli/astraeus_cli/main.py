@@ -57,7 +57,7 @@ def _print(command: str, answer: text.Json) -> None:
             print(text.nothing(answer), file=sys.stderr)
         return
     if command == "incidents":
-        print(*(text.incidents(answer, now) or ["no incident"]), sep="\n",
+        print(*(text.incidents(answer, now) or ["no incident is open"]), sep="\n",
               file=sys.stdout if answer["incidents"] else sys.stderr)
         return
     for line in text.progress(answer, now) if command == "progress" else text.history(answer):

@@ -120,7 +120,8 @@ async def test_declined_for_good() -> None:
     await bench.until(lambda: bench.kinds())
     assert bench.store.events(job=123)[0].message == (
         "restart declined: it is not requeueable (--no-requeue, or JobRequeue=0)")
-    assert bench.wanted().endswith("rank 5 on n123, not restarted: it is not requeueable (--no-requeue, or JobRequeue=0)")
+    assert bench.wanted().endswith(
+        "rank 5 on n123, not restarted: it is not requeueable (--no-requeue, or JobRequeue=0)")
     asked = len(bench.slurm.called("squeue"))
     until = bench.time.now + 200
     await bench.until(lambda: bench.time.now > until)
