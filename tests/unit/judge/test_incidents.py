@@ -20,9 +20,9 @@ def stall(job: int, at: float = 0, *, node: str = "", waits: tuple[str, ...] = (
     """A stall of a job, on a node of its own unless one is named."""
     return Finding(**({
         "key": f"lab/{job}/0/0/stalled/{job}-0", "kind": "stalled", "rule": "silent", "run": str(job),
-        "run_name": "llm", "job": job, "restarts": 0, "step": "0", "worker": f"{job}-0", "rank": 0,
-        "node": node or f"n{job}", "pid": 1, "since": T + at - 60, "detected_at": T + at, "said": "no output", "action": "restart",
-        "details": {"waits_on": list(waits)} if waits else {}} | values))
+        "run_name": "llm", "job": job, "restarts": 0, "step": "0", "worker": f"{job}-0", "rank": 0, "pid": 1,
+        "node": node or f"n{job}", "since": T + at - 60, "detected_at": T + at, "said": "no output",
+        "action": "restart", "details": {"waits_on": list(waits)} if waits else {}} | values))
 
 
 class Hall:
