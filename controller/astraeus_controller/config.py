@@ -95,8 +95,8 @@ class Incidents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """``[incidents]``: jobs that stall together are one incident, and none of them is stopped."""
 
     by_storage: Annotated[bool, _doc("jobs that wait for the same mount are one incident")] = True
-    by_nodes: Annotated[bool, _doc("jobs that stalled on the same node are one incident; no, where many small jobs "
-                                   "share each node and stall for reasons of their own")] = True
+    by_nodes: Annotated[bool, _doc("jobs that stalled on the same node are one incident; false where many small "
+                                   "jobs share each node and stall for reasons of their own")] = True
     min_jobs: Annotated[int, _doc("so many jobs make an incident", ge=2)] = int(INCIDENT_JOBS)
     window_s: Annotated[float, _doc("how close together they have to stall", ge=1)] = INCIDENT_WINDOW_S
 

@@ -53,10 +53,10 @@ def incident_events(of: Incident, job: int) -> list[Event]:
     """What a job's history says of it: from when on the job was part of it, and its end."""
     one = next(one for one in of.jobs if one.job == job)
     details: dict[str, object] = {"incident": {"id": of.id, "key": of.key, "cause": of.cause, "subject": of.subject}}
-    events = [Event(at=one.at, run=one.run, job=job, worker=one.run, state="", kind="incident",
+    events = [Event(at=one.at, run=one.run, job=job, worker=one.run, state="Running", kind="incident",
                     message=f"Part of incident {of.id}: {said(of)}", details=details)]
     if of.closed_at is not None:
-        events.append(Event(at=of.closed_at, run=one.run, job=job, worker=one.run, state="", kind="incident_over",
+        events.append(Event(at=of.closed_at, run=one.run, job=job, worker=one.run, state="Running", kind="incident_over",
                             message=f"Incident {of.id} over", details=details))
     return events
 
