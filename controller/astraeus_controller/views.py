@@ -56,8 +56,8 @@ def incident_events(of: Incident, job: int) -> list[Event]:
     events = [Event(at=one.at, run=one.run, job=job, worker=one.run, state="Running", kind="incident",
                     message=f"Part of incident {of.id}: {said(of)}", details=details)]
     if of.closed_at is not None:
-        events.append(Event(at=of.closed_at, run=one.run, job=job, worker=one.run, state="Running", kind="incident_over",
-                            message=f"Incident {of.id} over", details=details))
+        events.append(Event(at=of.closed_at, run=one.run, job=job, worker=one.run, state="Running",
+                            kind="incident_over", message=f"Incident {of.id} over", details=details))
     return events
 
 

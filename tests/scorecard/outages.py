@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from scorecard.people import ASKED, FAULT, SITE_60S, alone
+import msgspec
+
+from scorecard.people import ASKED, FAULT, NFS, SITE_60S, alone, gang, on_storage, stuck
 from scorecard.stalls import expect
-from scorecard.world import World, every
+from scorecard.world import FAR, World, every
 
 Made = tuple[World, dict[str, Any], str]
 
@@ -21,6 +23,32 @@ def jobs(*nodes: str, apart: float = 20) -> World:
         worlds.append(World(ranks=[rank], job=1001 + place, output=every(10, quiet), step_settings=dict(ASKED)))
     worlds[0].more = worlds[1:]
     return worlds[0]
+
+
+def gangs(*stores: str, until: float = FAR) -> World:
+    """A gang of two for each store, as jobs 1001, 1002, …, on two nodes of its own; it waits from the fault on."""
+    worlds = []
+    for place, source in enumerate(stores):
+        world = gang(2, 2, job=1001 + place, end=480)
+        for rank in world.ranks:
+            rank.node = f"c{2 * place + rank.rank + 1}"
+            rank.procs[0].pid += 100 * place
+        stuck(world, FAULT, until, odd=(0, 1))
+        worlds.append(on_storage(world, (0, 1), msgspec.structs.replace(NFS, mount=source), until=until, letter="D"))
+    worlds[0].more = worlds[1:]
+    return worlds[0]
+
+
+def three_on_one_mount() -> Made:
+    return gangs(*3 * ["store1:/export"], until=300), expect(
+        "three jobs on nodes of their own wait for one mount, which answers again: one incident, told once",
+        "nfs-ganesha/nfs-ganesha#1327", count=3, waits_on=["store1:/export"], closed=3 * ["progress"], incidents=[
+            {"cause": "storage", "subject": "store1:/export", "jobs": [1001, 1002, 1003], "open": False}]), ""
+
+
+def each_on_a_mount_of_its_own() -> Made:
+    return gangs("store1:/export", "store1:/other"), expect(
+        "two jobs wait each for another export of one server: no incident", count=2, waits_on=["store1:/other"]), ""
 
 
 def two_on_one_node() -> Made:
@@ -42,4 +70,4 @@ def a_wave() -> Made:
 
 
 OUTAGES = {f"{number}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
-    two_on_one_node, each_for_itself, a_wave), 81)}
+    three_on_one_mount, each_on_a_mount_of_its_own, two_on_one_node, each_for_itself, a_wave), 81)}
