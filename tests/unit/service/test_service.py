@@ -394,4 +394,7 @@ async def test_users_see_their_own(tmp_path: Path) -> None:
             status, problem = await asyncio.to_thread(as_user, 1001, path)
             assert status == 404
             assert problem["detail"].startswith("no job 124 of yours")
+        (incident,) = (await asyncio.to_thread(as_user, 1001, "/incidents"))[1]["incidents"]
+        assert ([one["run"] for one in incident["jobs"]], incident["others"]) == (["123"], 1)
+        assert (await asyncio.to_thread(as_user, 1003, "/incidents?all"))[1] == {"incidents": []}
         assert len((await world.ask("/stalls"))[1]["stalled"]) == 2
