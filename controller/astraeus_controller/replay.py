@@ -113,7 +113,7 @@ class Replay:
         if self.incidents is None or self.fleet is None:
             return
         for turn in what(self.incidents):
-            event = incident_over(turn.incident, self.fleet.wall(now), turn.left) if turn.kind == "close" else (
+            event = incident_over(turn.incident, self.fleet.wall(now), turn.left, turn.into) if turn.kind == "close" else (
                 incident_opened(turn.incident) if turn.kind == "open" else None)
             yield {"kind": "incident", "now": round(now, 3), "change": turn.kind,
                    "incident": msgspec.to_builtins(turn.incident),

@@ -24,6 +24,8 @@ class Turn(msgspec.Struct, frozen=True):
     incident: Incident
     joined: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
+    into: int = 0
+    """The incident that it became part of, where that is why it closed."""
 
 
 class Incidents:
@@ -71,11 +73,13 @@ class Incidents:
         """A finding opened, or is known better."""
         if not counts(finding):
             return []
-        if finding.key not in self._stalled:
+        new = finding.key not in self._stalled
+        if new:
             self._wave.append((finding.job, at))
         self._stalled[finding.key] = finding
-        incident = self.of(finding.job) or self._joined(finding) or next(
-            (one for one in self._closed_lately(at) if shares(finding, one.cause, one.subject)), None)
+        incident = self.of(finding.job) or self._joined(finding)
+        if incident is None and new:  # the one that hung on when it was closed opens nothing again
+            incident = next((one for one in self._closed_lately(at) if shares(finding, one.cause, one.subject)), None)
         if incident is not None:
             return self._grow(incident, [finding.job], at)
         return self._new(finding, at, watched_jobs)
@@ -174,7 +178,18 @@ class Incidents:
             turns.append(Turn("better", titled, tuple(member.job for member in titled.jobs)))
         elif titled != incident and not turns:
             turns.append(Turn("join", titled))  # one node more, or it is known now what a job of it waits for
+        twins = sorted((one for one in self.open if (one.cause, one.subject) == (titled.cause, titled.subject)),
+                       key=lambda one: one.id)
+        if len(twins) > 1:
+            return turns + self._merge(twins[0], twins[1], at)
         return turns + self._ends(titled, at)
+
+    def _merge(self, older: Incident, younger: Incident, at: float) -> list[Turn]:
+        """Two that were told apart until it was known that their jobs wait for the same."""
+        del self._incidents[younger.id]
+        self._few.pop(younger.id, None)
+        over = msgspec.structs.replace(younger, closed_at=at)
+        return [Turn("close", over, into=older.id), *self._grow(older, self.hanging(younger), at)]
 
     def _titled(self, incident: Incident) -> Incident:
         """Its cause and subject by what its stalled jobs share now, and what each has in common with them."""

@@ -186,7 +186,7 @@ class Judging:
             incident = turn.incident
             self.store.incidents.put(incident)
             if turn.kind == "close":
-                self.emit(incident_over(incident, self.fleet.wall(self.now()), turn.left))
+                self.emit(incident_over(incident, self.fleet.wall(self.now()), turn.left, turn.into))
             elif turn.kind == "open":
                 self.emit(incident_opened(incident))
             else:

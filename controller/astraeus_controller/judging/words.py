@@ -65,8 +65,12 @@ def incident_opened(incident: Incident) -> Event:
                      f"Incident {incident.id}: {said(incident)}; none of them is stopped")
 
 
-def incident_over(incident: Incident, at: float, left: Sequence[int]) -> Event:
-    """``Incident 3 over after 14m; it held 4 jobs``. ``left``: jobs that still hang."""
+def incident_over(incident: Incident, at: float, left: Sequence[int], into: int = 0) -> Event:
+    """``Incident 3 over after 14m; it held 4 jobs``. ``left``: jobs that still hang; ``into``: the incident that it
+    became part of."""
+    if into:
+        return _incident(incident, "incident_over", at, f"Incident {incident.id} is part of incident {into} now: "
+                         f"{said(incident)}")
     runs = [job.run for job in incident.jobs if job.job in left]
     still = f"; still stalled: {', '.join(runs)}" if runs else ""
     return _incident(incident, "incident_over", at, f"Incident {incident.id} over after "

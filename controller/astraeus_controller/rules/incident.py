@@ -121,5 +121,5 @@ def note(incident: Incident, job: int) -> str:
         case "nodes":
             words = "stalled on the same nodes as other jobs"
         case _:
-            words = "stalled together with many jobs"
+            words = "stalled together with other jobs"
     return f"incident {incident.id}: {words}; nothing is stopped"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from astraeus_controller.config import Config, parse
 from astraeus_controller.judging.incidents import Incidents
+from astraeus_controller.judging.words import incident_over
 from astraeus_controller.rules import incident as rule
 from astraeus_controller.rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S, INCIDENT_REST_S, INCIDENT_WINDOW_S
 from astraeus_protocol.findings import Finding, Incident
@@ -111,7 +112,7 @@ def test_a_wave() -> None:
     assert hall.add(stall(4, 400)) == ["open 1"]
     assert (hall.one().cause, hall.one().subject, hall.jobs()) == ("breaker", "many jobs", [1, 2, 3, 4])
     assert rule.said(hall.one()) == "4 jobs stalled within 10m"
-    assert rule.note(hall.one(), 2) == "incident 1: stalled together with many jobs; nothing is stopped"
+    assert rule.note(hall.one(), 2) == "incident 1: stalled together with other jobs; nothing is stopped"
     assert hall.add(stall(5, 500)) == ["join 1"]
     # The breaker's window is over: an ordinary stall, while the incident goes on.
     assert hall.add(stall(6, 500 + BREAKER_WINDOW_S + 1)) == []
@@ -131,7 +132,7 @@ def test_one_incident_where_some_of_a_wave_share_the_storage() -> None:
     assert hall.add(*waits, stall(10, 10), stall(11, 11)) == ["open 1", "join 1", "join 1", "join 1"]
     assert hall.jobs() == [0, 1, 2, 10, 11]
     assert rule.said(hall.one()) == "3 jobs wait on store1:/export, and 2 more beside"
-    assert rule.note(hall.one(), 10) == "incident 1: stalled together with many jobs; nothing is stopped"
+    assert rule.note(hall.one(), 10) == "incident 1: stalled together with other jobs; nothing is stopped"
 
 
 def test_the_cause_becomes_known_better() -> None:
@@ -146,6 +147,34 @@ def test_the_cause_becomes_known_better() -> None:
     for one in known:
         hall.end(one, 100)
     assert hall.one().cause == "storage"
+
+
+def test_two_that_turn_out_to_be_one() -> None:
+    """Their nodes told them apart until it was known what their jobs wait for."""
+    hall = Hall()
+    nodes = {1: "c1", 2: "c1", 3: "c2", 4: "c2", 5: "c2"}
+    first = [stall(n, n, node=node) for n, node in nodes.items()]
+    assert hall.add(*first, watched=1000) == ["open 1", "open 2", "join 2"]
+    hall.end(first[4], 10)
+    turns = [turn for n in range(1, 5) for turn in hall.incidents.opened(
+        stall(n, n, node=nodes[n], waits=(STORE,)), T + 60, 1000)]
+    assert [(turn.kind, turn.incident.id, turn.into) for turn in turns] == [
+        ("better", 1, 0), ("better", 2, 0), ("close", 2, 1), ("join", 1, 0)]
+    assert (hall.one().id, hall.one().subject, hall.jobs()) == (1, STORE, [1, 2, 3, 4])
+    assert hall.incidents.of(3) is hall.one()
+    assert incident_over(turns[2].incident, T, (), turns[2].into).message == (
+        "Incident 2 is part of incident 1 now: 2 jobs wait on store1:/export, and 1 more beside")
+
+
+def test_what_hangs_on_opens_nothing_again() -> None:
+    hall = Hall()
+    stalls = [stall(n, n, node="c1") for n in range(2)]
+    hall.add(*stalls)
+    hall.end(stalls[0], 10)
+    assert hall.look(10) == []
+    assert hall.look(10 + INCIDENT_REST_S) == ["close 1"]
+    assert hall.add(stall(1, 1, node="c1", pid=7)) == []
+    assert hall.incidents.open == []
 
 
 def test_all_go_on() -> None:

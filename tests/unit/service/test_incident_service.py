@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from astraeus_cli import main as cli
 from astraeus_controller.config import Incidents
+from astraeus_controller.rules.limits import INCIDENT_REST_S
 from astraeus_controller.store import Store
 from fake_slurm import job
 from test_service import World, stuck, until
@@ -72,6 +73,23 @@ async def test_two_jobs_on_one_node(tmp_path: Path, capsys: pytest.CaptureFixtur
             ("incident", "Part of incident 1: 3 jobs stalled on c1"), ("incident_over", "Incident 1 over")]
         assert history[0]["kind"] == "stalled"
     assert [world.job(n)["requeued"] for n in (123, 124)] == [0, 0]
+
+
+async def test_the_last_one_is_told_that_it_is_alone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.install(job(123), job(124))
+    async with world.controller() as service:
+        await world.node.send(stuck(restart=False), stuck(number=124, restart=False))
+        await until(lambda: NOTE in world.job(124).get("comment", ""))
+        await world.node.send(stuck(0, restart=False), stuck(number=124, restart=False))
+        await until(lambda: service.incidents.hanging(service.incidents.open[0]) == (124,))
+        service.judging._after_sweep()
+        assert len(service.incidents.open) == 1
+        service.incidents._few[1] -= INCIDENT_REST_S
+        service.judging._after_sweep()
+        assert service.store.events(run="incident 1")[-1].message.endswith("; it held 2 jobs; still stalled: 124")
+        await until(lambda: "incident" not in world.job(124)["comment"])
+        assert world.job(124)["comment"].endswith(" UTC, rank 0 on c1]")
 
 
 async def test_a_site_whose_small_jobs_share_nodes(tmp_path: Path) -> None:
