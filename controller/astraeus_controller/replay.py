@@ -113,8 +113,11 @@ class Replay:
         if self.incidents is None or self.fleet is None:
             return
         for turn in what(self.incidents):
-            event = incident_over(turn.incident, self.fleet.wall(now), turn.left, turn.into) if turn.kind == "close" else (
-                incident_opened(turn.incident) if turn.kind == "open" else None)
+            event = None
+            if turn.kind == "close":
+                event = incident_over(turn.incident, self.fleet.wall(now), turn.left, turn.into)
+            elif turn.kind == "open":
+                event = incident_opened(turn.incident)
             yield {"kind": "incident", "now": round(now, 3), "change": turn.kind,
                    "incident": msgspec.to_builtins(turn.incident),
                    "event": None if event is None else msgspec.to_builtins(event)}
