@@ -62,10 +62,10 @@ def restarts(site: Site, job: int) -> int:
 def test_two_jobs_on_one_node(site: Site) -> None:
     """The one that asked to be restarted is not, for the other hangs on the same node; a job elsewhere is."""
     first = site.submit("exec sleep 900\n", "-n1", "-w", "c1", "--stall-after=30s", "-o", "/home/alice/out-%j.txt")
-    second = site.submit("exec sleep 900\n", "-n1", "-w", "c1", "--stall-after=60s", "--restart-stalled",
+    second = site.submit("exec sleep 900\n", "-n1", "-w", "c1", "--stall-after=45s", "--restart-stalled",
                          "-o", "/home/alice/out-%j.txt")
     other = site.submit("[ \"${SLURM_RESTART_COUNT:-0}\" = 0 ] || exit 0\nexec sleep 900\n", "-n1", "-w", "c2",
-                        "--stall-after=60s", "--restart-stalled", "-o", "/home/alice/out-%j.txt")
+                        "--stall-after=45s", "--restart-stalled", "-o", "/home/alice/out-%j.txt")
     site.wait_finding("stalled", second, timeout=150)
     incident = wait_for(lambda: with_job(site, second), 20, what="an incident", saw=lambda: incidents(site))
     assert (incident["cause"], incident["subject"], [job["job"] for job in incident["jobs"]]) == (
@@ -106,8 +106,8 @@ def test_mount_outage(site: Site, count: int) -> None:
             return one if one and set(jobs) <= {job["job"] for job in one["jobs"]} else None
         incident = wait_for(all_in_one, 240, every=2, what="one incident of all", saw=lambda: incidents(site))
         assert (incident["cause"], incident["subject"]) == ("storage", SOURCE)
-        # An outage of the same store right before this one is the same incident: it holds that one's jobs, too.
-        assert incident["said"] == f"{len(incident['jobs'])} jobs wait on {SOURCE}"
+        # What stalled there right before is part of it: the test before this one.
+        assert re.match(rf"\d+ jobs wait on {SOURCE}(, and \d more beside)?$", incident["said"])
         cluster.kill_controller("KILL")  # the next one goes on with the same incident
         cluster.start_controller(A_SITE)
         note = f"incident {incident['incident']}: waits on {SOURCE} as other jobs do; nothing is stopped]"
