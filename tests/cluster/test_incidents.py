@@ -30,14 +30,19 @@ SOURCE = "store1:/export"
 
 @pytest.fixture(autouse=True)
 def _a_site(site: Site) -> Iterator[None]:
-    site.cluster.kill_controller("TERM")
-    site.cluster.start_controller(A_SITE)
+    anew(site, A_SITE)
     try:
         yield
     finally:
         site.cluster.cancel_all()
-        site.cluster.kill_controller("TERM")
-        site.cluster.start_controller(CONFIG)
+        anew(site, CONFIG)
+
+
+def anew(site: Site, config: str) -> None:
+    """A controller without a past: for minutes an incident that is over would be opened again by the next scenario."""
+    site.cluster.kill_controller("TERM")
+    site.cluster.run("ctl", "rm -f /var/lib/astraeus/history.db*", check=True)
+    site.cluster.start_controller(config)
 
 
 def incidents(site: Site, every: bool = False) -> list[dict[str, Any]]:
@@ -48,11 +53,6 @@ def incidents(site: Site, every: bool = False) -> list[dict[str, Any]]:
 
 def with_job(site: Site, job: int) -> dict[str, Any] | None:
     return next((one for one in incidents(site) if job in [member["job"] for member in one["jobs"]]), None)
-
-
-def ids(site: Site, jobs: list[int]) -> set[int]:
-    """Incidents that ever held one of the jobs."""
-    return {one["incident"] for one in incidents(site, every=True) for job in one["jobs"] if job["job"] in jobs}
 
 
 def restarts(site: Site, job: int) -> int:
@@ -103,18 +103,17 @@ def test_mount_outage(site: Site, count: int) -> None:
 
         def all_in_one() -> dict[str, Any] | None:
             one = with_job(site, jobs[0])
-            return one if one and set(jobs) <= {job["job"] for job in one["jobs"]} else None
+            return one if one and len(one["jobs"]) == count else None
         incident = wait_for(all_in_one, 240, every=2, what="one incident of all", saw=lambda: incidents(site))
         assert (incident["cause"], incident["subject"]) == ("storage", SOURCE)
-        # What stalled there right before is part of it: the test before this one.
-        assert re.match(rf"\d+ jobs wait on {SOURCE}(, and \d more beside)?$", incident["said"])
+        assert incident["said"] == f"{count} jobs wait on {SOURCE}"
         cluster.kill_controller("KILL")  # the next one goes on with the same incident
         cluster.start_controller(A_SITE)
         note = f"incident {incident['incident']}: waits on {SOURCE} as other jobs do; nothing is stopped]"
         wait_for(lambda: all(note in site.comment(job) for job in jobs), 60 + 2 * count, every=2, what="all comments")
         for job in jobs:
             site.wait_event(job, "restart_declined", timeout=90)
-        assert ids(site, jobs) == {incident["incident"]}
+        assert [one["incident"] for one in incidents(site, every=True)] == [incident["incident"]]
         unharmed(site, jobs)
 
         cluster.heal_store()
@@ -125,7 +124,7 @@ def test_mount_outage(site: Site, count: int) -> None:
                  what="the comments as they were", saw=lambda: [site.comment(job) for job in jobs])
         assert all(re.search(rf"\[astraeus: stalled .*, progress again, incident {incident['incident']}\]$",
                              site.admin_comment(job)) for job in jobs)
-        assert ids(site, jobs) == {incident["incident"]}
+        assert [one["incident"] for one in incidents(site, every=True)] == [incident["incident"]]
         unharmed(site, jobs)
         assert fastest(write_times(site, jobs)) <= 11
     finally:
