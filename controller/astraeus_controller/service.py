@@ -74,7 +74,7 @@ class Service:
         self.incidents = Incidents(
             config, self.cluster, past=store.incidents.since(time.time() - INCIDENT_AGAIN_S),
             last=store.incidents.last(), findings=self.passes.memory,
-            wave=[(f.job, at) for f, at in store.stalled_since(time.time() - BREAKER_WINDOW_S) if counts(f)])
+            wave=[(f.job, at) for f, at in store.incidents.stalled_since(time.time() - BREAKER_WINDOW_S) if counts(f)])
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
                                self.incidents, self.emit, boottime)
         self.ingest = Ingest(key, self.take_report)

@@ -165,12 +165,6 @@ class Store:
         row = self.db.execute("SELECT id FROM findings WHERE key = ? AND closed_at IS NULL", (key,)).fetchone()
         return row[0] if row else None
 
-    def stalled_since(self, at: float) -> list[tuple[Finding, float]]:
-        """(finding, Unix time at which it opened) of those that were opened since then, open or closed."""
-        rows = self.db.execute("SELECT finding, opened_at FROM findings WHERE kind = 'stalled' AND opened_at >= ? "
-                               "ORDER BY id", (at,))
-        return [(msgspec.json.decode(text, type=Finding), opened) for text, opened in rows]
-
     # Events
 
     def add_event(self, event: Event) -> None:

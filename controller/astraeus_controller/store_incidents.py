@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import msgspec
-from astraeus_protocol.findings import Event, Incident, IncidentJob
+from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 
 LISTED_MAX = 1000
 """So many at most are listed, the newest."""
@@ -34,6 +34,12 @@ class StoredIncidents:
         self.db.execute(
             "UPDATE events SET event = ? WHERE id = (SELECT MAX(id) FROM events WHERE run = ? "
             "AND json_extract(event, '$.kind') = ?)", (msgspec.json.encode(event).decode(), event.run, event.kind))
+
+    def stalled_since(self, at: float) -> list[tuple[Finding, float]]:
+        """(finding, Unix time at which it opened) of those that were opened since then, open or closed."""
+        rows = self.db.execute("SELECT finding, opened_at FROM findings WHERE kind = 'stalled' AND opened_at >= ? "
+                               "ORDER BY id", (at,))
+        return [(msgspec.json.decode(text, type=Finding), opened) for text, opened in rows]
 
     def last(self) -> int:
         """The highest id that was given. No id is given twice, also when old incidents were forgotten."""

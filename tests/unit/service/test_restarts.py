@@ -146,7 +146,7 @@ async def test_a_run_that_asks_avoids_the_guilty_rank_s_node() -> None:
     bench = Bench()
     bench.shown = picture(step("0", *(worker(r) for r in range(8)),
                                policy=Policy(action="restart", mode="act", avoid_guilty=True)))
-    bench.stall()
+    bench.stall(node="c3")
     await bench.until(lambda: "restarted" in bench.kinds())
     assert bench.slurm.job(123)["excluded"] == "c3"
     bench.slurm.job(123).update(state="PENDING", restarts=2, waiting=1000)

@@ -54,7 +54,11 @@ def free_port() -> int:
 
 
 ASK = """
-import socket, sys
+import os, socket, sys
+uid = int(sys.argv[3])
+os.setgroups([])
+os.setresgid(uid, uid, uid)
+os.setresuid(uid, uid, uid)
 connection = socket.socket(socket.AF_UNIX)
 connection.settimeout(10)
 connection.connect(sys.argv[1])
@@ -162,9 +166,8 @@ class World:
 
     def get_as(self, uid: int, path: str) -> tuple[int, Any]:
         """The same as another user, by a program of its own: a fork of this process, which has threads, may hang."""
-        python = os.path.realpath(sys.executable)
-        done = subprocess.run([python, "-ISc", ASK, self.socket, path], user=uid, group=uid, extra_groups=[], cwd="/",
-                              capture_output=True, timeout=20, check=True)
+        done = subprocess.run([sys.executable, "-ISc", ASK, self.socket, path, str(uid)], capture_output=True,
+                              timeout=20, check=True)
         return _answer(done.stdout)
 
     async def ask(self, path: str) -> tuple[int, Any]:
