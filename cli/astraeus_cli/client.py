@@ -45,7 +45,7 @@ def get(path: str, where: str) -> Any:
     """The answer to ``GET path`` as JSON. Raises NoAnswer or Problem."""
     connection = _Unix(where)
     try:
-        connection.request("GET", quote(path, safe="/+"))
+        connection.request("GET", quote(path, safe="/+?"))
         reply = connection.getresponse()
         body = reply.read()
     except (FileNotFoundError, ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""``astraeus stalls``, ``astraeus progress JOB``, ``astraeus history JOB``."""
+"""``astraeus stalls``, ``astraeus incidents``, ``astraeus progress JOB``, ``astraeus history JOB``."""
 
 from __future__ import annotations
 
@@ -56,6 +56,10 @@ def _print(command: str, answer: text.Json) -> None:
         else:
             print(text.nothing(answer), file=sys.stderr)
         return
+    if command == "incidents":
+        print(*(text.incidents(answer, now) or ["no incident is open"]), sep="\n",
+              file=sys.stdout if answer["incidents"] else sys.stderr)
+        return
     for line in text.progress(answer, now) if command == "progress" else text.history(answer):
         print(line)
 
@@ -71,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     stalls = commands.add_parser("stalls", parents=[shared], help="list what is stalled or suspect now")
     stalls.set_defaults(path="/stalls")
+    incidents = commands.add_parser("incidents", parents=[shared],
+                                    help="list jobs that stalled together, by one cause outside of them")
+    incidents.set_defaults(path="/incidents")
+    incidents.add_argument("--all", dest="path", action="store_const", const="/incidents?all",
+                           help="those that are over, too")
     for name, words in (("progress", "show a job's workers and their progress"),
                         ("history", "show what happened to a job")):
         one = commands.add_parser(name, parents=[shared], help=words)

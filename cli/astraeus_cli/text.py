@@ -54,7 +54,21 @@ def stalls(answer: Json, now: datetime) -> Iterator[str]:
             run = safe(f"{one['run']} {one['run_name']}").strip()
             since = clock(one["stall"]["since"], now)
             yield (f"{word}  {safe(one['worker'])} (run {run}, on {safe(one['machine'])}) since {since}: "
-                   f"{safe(one['stall']['evidence'])}")
+                   f"{safe(one['stall']['evidence'])}" + (
+                       f"; incident {one['incident']}" if one.get("incident") else ""))
+
+
+def incidents(answer: Json, now: datetime) -> list[str]:
+    """``INCIDENT 3  since 14:02: 4 jobs wait on store1:/export: 123, 124, 2 of other users; no longer stalled: 125``"""
+    lines = []
+    for one in answer["incidents"]:
+        over = f"-{clock(one['closed_at'], now)}, over" if one["closed_at"] else ""
+        runs = [safe(job["run"]) for job in one["jobs"] if job["stalled"] or over]
+        well = [safe(job["run"]) for job in one["jobs"] if not (job["stalled"] or over)]
+        runs += [f"{one['others']} of other users"] if one["others"] else []
+        lines.append(f"INCIDENT {one['incident']}  since {clock(one['opened_at'], now)}{over}: {safe(one['said'])}: "
+                     f"{', '.join(runs)}" + (f"; no longer stalled: {', '.join(well)}" if well else ""))
+    return lines
 
 
 def nothing(answer: Json) -> str:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from . import views
 from .fleet import Fleet
+from .judging.incidents import Incidents
 from .judging.loop import Judging
 from .judging.pass_ import Pass
 from .peer import SCOPE, Peer
@@ -41,14 +42,17 @@ class Api:
     ``runs`` knows jobs by their names (``123_4``), ``others`` jobs that run on Slurm but reach no monitor.
     """
 
-    def __init__(self, fleet: Fleet, passes: Pass, store: Store, judging: Judging, *, privileged: set[int],
+    def __init__(self, fleet: Fleet, passes: Pass, store: Store, judging: Judging, incidents: Incidents, *,
+                 privileged: set[int],
                  runs: Callable[[], dict[str, int]], others: Callable[[], list[int]],
                  health: Callable[[], Json]) -> None:
-        self.fleet, self.passes, self.store, self.judging = fleet, passes, store, judging
+        self.fleet, self.passes, self.store = fleet, passes, store
+        self.judging, self.incidents = judging, incidents
         self.privileged, self.runs, self.others, self.health = privileged, runs, others, health
 
     def app(self) -> Starlette:
         routes = [Route("/stalls", self._answer(self.stalls)),
+                  Route("/incidents", self._answer(self.incidents_open)),
                   Route("/runs/{job}/progress", self._answer(self.progress)),
                   Route("/runs/{job}/history", self._answer(self.history)),
                   Route("/healthz", self._answer(self.healthz))]
@@ -72,7 +76,8 @@ class Api:
                        key=lambda f: (f.since, f.key))
         watches = {job: w for job, w in self.judging.watches.items() if self._may_see(request, job)}
         return {
-            "stalled": [views.finding(f) for f in found if f.kind == "stalled"],
+            "stalled": [views.finding(f) | {"incident": self._incident_of(f.job)} for f in found
+                        if f.kind == "stalled"],
             "suspects": [views.finding(f) for f in found if f.kind == "suspect"],
             "stragglers": [],
             "silent": [views.finding(f) for f in found if f.kind == "node_silent"],
@@ -80,6 +85,12 @@ class Api:
             "unwatched": sum(not w.watched for w in watches.values()),
             "blind": len(self.others()) if self._all(request) else None,
         }
+
+    def incidents_open(self, request: Request) -> Json:
+        """Incidents that hold a job of who asks: the open ones; with ``?all`` all that history holds."""
+        found = self.store.incidents.all() if "all" in request.query_params else self.incidents.open
+        seen = [(one, [job for job in one.jobs if self._may_see(request, job.job)]) for one in found]
+        return {"incidents": [views.incident(one, jobs, self.incidents.hanging(one)) for one, jobs in seen if jobs]}
 
     def progress(self, request: Request) -> Json:
         """A job's workers."""
@@ -104,6 +115,9 @@ class Api:
         events = self.store.events(job=job, limit=HISTORY_MAX)
         if not events and job not in self.fleet.jobs:
             raise self._unknown(request, name, job)
+        for incident in self.store.incidents.of(job):
+            events += views.incident_events(incident, job)
+        events.sort(key=lambda event: event.at)
         return {"run": name, "job": job, "events": [views.event(e) for e in events]}
 
     def healthz(self, request: Request) -> Json:
@@ -131,6 +145,10 @@ class Api:
         if held is not None and held.parts:
             return next(iter(held.parts.values())).job.uid
         return self.store.owner(job)
+
+    def _incident_of(self, job: int) -> int | None:
+        incident = self.incidents.of(job)
+        return incident.id if incident else None
 
     def _job(self, request: Request) -> tuple[str, str, int | None]:
         """(run, step, job id or None) of the request's path."""
@@ -171,4 +189,4 @@ def _problem(status: int, sentence: str) -> Response:
 
 async def _no_such_page(request: Request, fault: Exception) -> Response:
     status = getattr(fault, "status_code", 404)
-    return _problem(status, "ask GET /stalls, /runs/JOB/progress, /runs/JOB/history or /healthz")
+    return _problem(status, "ask GET /stalls, /incidents, /runs/JOB/progress, /runs/JOB/history or /healthz")

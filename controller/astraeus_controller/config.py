@@ -15,6 +15,7 @@ import msgspec
 from astraeus_protocol.durations import parse_seconds
 from astraeus_protocol.settings import STALL_AFTER_MAX, STALL_AFTER_MIN, Settings
 
+from .rules.limits import INCIDENT_JOBS, INCIDENT_WINDOW_S
 from .rules.picture import Policy
 
 PATH = Path("/etc/astraeus/astraeus.toml")
@@ -90,6 +91,16 @@ class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                                      "whatever the run says", ge=0)] = 2
 
 
+class Incidents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[incidents]``: jobs that stall together are one incident, and none of them is stopped."""
+
+    by_storage: Annotated[bool, _doc("jobs that wait for the same mount are one incident")] = True
+    by_nodes: Annotated[bool, _doc("jobs that stalled on the same node are one incident; false where many small "
+                                   "jobs share each node and stall for reasons of their own")] = True
+    min_jobs: Annotated[int, _doc("so many jobs make an incident", ge=2)] = int(INCIDENT_JOBS)
+    window_s: Annotated[float, _doc("how close together they have to stall", ge=1)] = INCIDENT_WINDOW_S
+
+
 class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     """``[monitor]``: read by the monitors; here only so that one file may hold all."""
 
@@ -104,6 +115,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     partition: dict[str, dict[str, object]] = {}
     unwatched: Unwatched = Unwatched()
     restart: Restart = Restart()
+    incidents: Incidents = Incidents()
     monitor: Monitor = Monitor()
 
     def watch_for(self, partition: str) -> Watch:

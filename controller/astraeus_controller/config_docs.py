@@ -25,6 +25,9 @@ SECTIONS = (
                             "and goes over it for that partition."),
     ("unwatched", config.Unwatched, "Shell globs; a job that matches one is not watched unless it asks."),
     ("restart", config.Restart, "Bounds on what the controller does by itself."),
+    ("incidents", config.Incidents, "Jobs that stall together are one incident, and none of them is stopped "
+                                    "([rules](rules.md#incidents)). `[restart] breaker_jobs` and `breaker_share` make "
+                                    "one, too."),
 )
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", list[str]: "list of text"}
 

@@ -96,5 +96,27 @@ CREATE TABLE attempts (
 );
 """
 
-MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS)
+INCIDENTS = """
+CREATE TABLE incidents (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    opened_at REAL NOT NULL,
+    closed_at REAL
+);
+
+-- The jobs of an incident, each once; by: what it shares with the others.
+CREATE TABLE incident_jobs (
+    incident INTEGER NOT NULL,
+    job INTEGER NOT NULL,
+    run TEXT NOT NULL,
+    at REAL NOT NULL,
+    by TEXT NOT NULL,
+    PRIMARY KEY (incident, job)
+);
+CREATE INDEX incident_jobs_job ON incident_jobs (job);
+"""
+
+MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS, INCIDENTS)
 """Their number is the database's user_version."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -11,7 +11,9 @@ from astraeus_protocol.report import Report
 from . import recording
 from .config import Config, parse
 from .fleet import Fleet
+from .judging.incidents import Incidents, Turn
 from .judging.pass_ import Change, Pass
+from .judging.words import incident_opened, incident_over
 from .recording import Line, Meta
 from .slurm.types import JobFacts, Snapshot
 
@@ -26,6 +28,8 @@ class Replay:
         self.cluster = ""
         self.fleet: Fleet | None = None
         self.passes: Pass | None = None
+        self.incidents: Incidents | None = None
+        self.watched: set[int] = set()
         self.swept = 0.0
         self.own: Config | None = None
 
@@ -42,6 +46,7 @@ class Replay:
             self.swept += SWEEP_S
             yield from self._judge(fleet, passes, None, self.swept)
             fleet.forget(self.swept)
+            yield from self._turns(lambda incidents: incidents.look(fleet.wall(self.swept)), self.swept)
         touched: list[int] | None = []
         match line.data:
             case Report():
@@ -53,7 +58,7 @@ class Replay:
                 touched = [line.data.job]
         yield from self._judge(fleet, passes, touched, line.now)
         for change in passes.orphans(line.now):
-            yield from said(change, line.now, self._mode(change.finding.job))
+            yield from self._said(change, line.now, self._mode(change.finding.job))
         if isinstance(line.data, Report):
             fleet.next_s(line.data.node, passes.suspect_jobs())
 
@@ -61,6 +66,7 @@ class Replay:
         if self.fleet is None or self.passes is None:
             self.fleet = Fleet(self._config(), self.cluster, line.wall - line.now)
             self.passes = Pass(self.fleet, self.cluster)
+            self.incidents = Incidents(self._config(), self.cluster)
             self.swept = line.now
         return self.fleet, self.passes
 
@@ -75,6 +81,9 @@ class Replay:
     def _judge(self, fleet: Fleet, passes: Pass, jobs: list[int] | None,
                now: float) -> Iterator[dict[str, Any]]:
         for picture in fleet.pictures(now, jobs):
+            self.watched.discard(picture.job.job)
+            if any(step.watched and not step.ended for step in picture.job.steps):
+                self.watched.add(picture.job.job)
             changes = passes.judge(picture, now)
             if any(change.needs_facts for change in changes):
                 facts = fleet.jobs[picture.job.job].facts
@@ -86,7 +95,32 @@ class Replay:
                     for again in fleet.pictures(now, [picture.job.job]):
                         changes += passes.judge(again, now)
             for change in changes:
-                yield from said(change, now, self._mode(picture.job.job))
+                yield from self._said(change, now, self._mode(picture.job.job))
+
+    def _said(self, change: Change, now: float, mode: str) -> Iterator[dict[str, Any]]:
+        """The change, and what it does to incidents."""
+        yield from said(change, now, mode)
+        finding, fleet = change.finding, self.fleet
+        if finding.kind != "stalled" or change.kind == "check" or fleet is None:
+            return
+        at = fleet.wall(now)
+        if change.kind == "close":
+            yield from self._turns(lambda incidents: incidents.closed(finding, at), now)
+        else:
+            yield from self._turns(lambda incidents: incidents.opened(finding, at, len(self.watched)), now)
+
+    def _turns(self, what: Callable[[Incidents], list[Turn]], now: float) -> Iterator[dict[str, Any]]:
+        if self.incidents is None or self.fleet is None:
+            return
+        for turn in what(self.incidents):
+            event = None
+            if turn.kind == "close":
+                event = incident_over(turn.incident, self.fleet.wall(now), turn.left, turn.into)
+            elif turn.kind == "open":
+                event = incident_opened(turn.incident)
+            yield {"kind": "incident", "now": round(now, 3), "change": turn.kind,
+                   "incident": msgspec.to_builtins(turn.incident),
+                   "event": None if event is None else msgspec.to_builtins(event)}
 
 
 def said(change: Change, now: float, mode: str) -> Iterator[dict[str, Any]]:
@@ -107,7 +141,7 @@ def said(change: Change, now: float, mode: str) -> Iterator[dict[str, Any]]:
 def replay(lines: Iterable[str], config: Config | None = None) -> Iterator[dict[str, Any]]:
     """Findings, events and would-be actions of a recording, in order.
 
-    Each is a dict with ``kind`` (``open``, ``update``, ``close``, ``check``, ``action``) and ``now``. An
+    Each is a dict with ``kind`` (``open``, ``update``, ``close``, ``check``, ``incident``, ``action``) and ``now``. An
     action is what the verdict asks for, before the checks that look at Slurm once more; ``would`` tells
     whether the mode lets it be done. RecordingFault where a line can't be read.
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from astraeus_protocol import report as wire
-from astraeus_protocol.findings import Event
+from astraeus_protocol.findings import Event, Incident
 from astraeus_protocol.names import run_name
 
 from . import peer, recording
@@ -28,8 +28,10 @@ from .config import Config
 from .fleet import Fleet
 from .ingest import Ingest
 from .inquiries import Inquiries
+from .judging.incidents import Incidents, counts
 from .judging.loop import Judging
 from .judging.pass_ import Pass
+from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs, kill_wait
 from .slurm.types import JobFacts, Snapshot
@@ -74,10 +76,14 @@ class Service:
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit)
         self.restarts.kill_wait_s = kill_wait(settings)
+        self.incidents = Incidents(
+            config, self.cluster, past=store.incidents.since(time.time() - INCIDENT_AGAIN_S),
+            last=store.incidents.last(), findings=self.passes.memory,
+            wave=[(f.job, at) for f, at in store.incidents.stalled_since(time.time() - BREAKER_WINDOW_S) if counts(f)])
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
-                               self.emit, boottime)
+                               self.incidents, self.emit, boottime)
         self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))
-        self.api = Api(self.fleet, self.passes, store, self.judging, privileged=_privileged(config),
+        self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, privileged=_privileged(config),
                        runs=lambda: self._runs, others=self._others, health=self._health)
         self._snapshot = Snapshot(jobs=())
         self._runs: dict[str, int] = {}
@@ -94,6 +100,12 @@ class Service:
 
     def stalled_of(self, job: int) -> Any:
         return self.judging.stalled_of(job)
+
+    def stalled_lately(self) -> int:
+        return len(self.incidents.wave(time.time()))
+
+    def incident(self, job: int) -> Incident | None:
+        return self.incidents.of(job)
 
     # What comes in
 

@@ -6,10 +6,15 @@ the step that it announces. The database's user_version is the last migration ap
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from .database import Database
+from .store_incidents import StoredIncidents
 
 KEPT_S = 90 * 86400
 """How long history is kept."""
@@ -85,6 +90,10 @@ def _intent(number: int, text: str) -> Intent:
 class Store(Database):
     """What is asked of history, and written into it. A write that fails raises sqlite3.Error (see Database)."""
 
+    def __init__(self, path: str | Path, wall: Callable[[], float] = time.time, boot: str = "") -> None:
+        super().__init__(path, wall, boot)
+        self.incidents = StoredIncidents(self.db)
+
     def forget(self) -> None:
         """Drop what is older than KEPT_S and over."""
         oldest = self.wall() - KEPT_S
@@ -95,6 +104,7 @@ class Store(Database):
             self.db.execute("DELETE FROM pieces WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM owners WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM attempts WHERE at < ?", (oldest,))
+            self.incidents.forget(oldest)
 
     # Findings
 
@@ -127,12 +137,6 @@ class Store(Database):
         row = self.db.execute("SELECT id FROM findings WHERE key = ? AND closed_at IS NULL", (key,)).fetchone()
         return row[0] if row else None
 
-    def stalled_jobs_since(self, at: float) -> int:
-        """How many jobs became stalled since then."""
-        return int(self.db.execute(
-            "SELECT COUNT(DISTINCT job) FROM findings WHERE kind = 'stalled' AND opened_at >= ?",
-            (at,)).fetchone()[0])
-
     # Events
 
     def add_event(self, event: Event) -> None:
@@ -155,6 +159,7 @@ class Store(Database):
             self.db.execute("DELETE FROM pieces WHERE job = ?", (job,))
             self.db.execute("DELETE FROM exclusions WHERE job = ?", (job,))
             self.db.execute("DELETE FROM attempts WHERE job = ?", (job,))
+            self.db.execute("UPDATE OR IGNORE incident_jobs SET job = -job WHERE job = ?", (job,))
         self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
 
     def owner(self, job: int) -> int | None:
@@ -181,6 +186,10 @@ class Store(Database):
             return False
         intent.id = row[0]
         return True
+
+    def withdraw(self, intent: Intent) -> None:
+        """A restart of which nothing has happened yet is not to be: the finding may have one later."""
+        self.db.execute("DELETE FROM intents WHERE id = ? AND stage IN ('decided', 'annotated')", (intent.id,))
 
     def being_stopped(self, job: int, restarts: int) -> bool:
         """Whether a restart of this attempt has got to its stop and is not over."""

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.findings import Event, Finding
+from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 
+from .rules.incident import said
 from .rules.picture import Picture, ProcessView, StepView, WorkerView
 
 Json = dict[str, Any]
@@ -34,6 +35,30 @@ def finding(of: Finding) -> Json:
 def event(of: Event) -> Json:
     """A line of history."""
     return msgspec.to_builtins(of) | {"at": iso(of.at)}
+
+
+def incident(of: Incident, jobs: Iterable[IncidentJob], hanging: Iterable[int]) -> Json:
+    """``jobs``: those that may be shown; ``others`` counts the rest. ``stalled``: the job hangs now."""
+    shown, still = list(jobs), set(hanging) if of.closed_at is None else set()
+    return {
+        "incident": of.id, "key": of.key, "cause": of.cause, "subject": of.subject, "said": said(of),
+        "opened_at": iso(of.opened_at), "closed_at": iso(of.closed_at),
+        "jobs": [{"run": one.run, "job": one.job, "joined_at": iso(one.at), "by": one.by, "stalled": one.job in still}
+                 for one in shown],
+        "others": len(of.jobs) - len(shown),
+    }
+
+
+def incident_events(of: Incident, job: int) -> list[Event]:
+    """What a job's history says of it: from when on the job was part of it, and its end."""
+    one = next(one for one in of.jobs if one.job == job)
+    details: dict[str, object] = {"incident": {"id": of.id, "key": of.key, "cause": of.cause, "subject": of.subject}}
+    events = [Event(at=one.at, run=one.run, job=job, worker=one.run, state="Running", kind="incident",
+                    message=f"Part of incident {of.id}: {said(of)}", details=details)]
+    if of.closed_at is not None:
+        events.append(Event(at=of.closed_at, run=one.run, job=job, worker=one.run, state="Running",
+                            kind="incident_over", message=f"Incident {of.id} over", details=details))
+    return events
 
 
 def progress(picture: Picture, findings: Iterable[Finding], step: str = "") -> Json:

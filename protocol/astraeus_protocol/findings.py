@@ -50,3 +50,33 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     message: str
     details: dict[str, object] = {}
+
+
+class IncidentJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One job of an incident."""
+
+    job: int
+    run: str
+    at: float
+    """Unix seconds at which it joined."""
+    by: str
+    """What it shares with the others: storage, nodes, breaker."""
+
+
+class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Jobs that stalled together, by a cause that lies outside of them: one alert, and nothing is stopped.
+
+    ``key`` is cluster/incident/id: its alert is raised and resolved by it.
+    """
+
+    id: int
+    key: str
+    cause: str
+    """storage, nodes, breaker."""
+    subject: str
+    """``store1:/export``, ``c[3-4]``, ``many jobs``."""
+    opened_at: float
+    """Unix seconds."""
+    jobs: tuple[IncidentJob, ...] = ()
+    """All that were ever part of it, each once, in the order in which they joined."""
+    closed_at: float | None = None

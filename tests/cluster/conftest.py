@@ -24,6 +24,10 @@ backoff_s = 2
 min_interval_s = 0
 max_per_hour = 1000
 breaker_jobs = 1000
+
+# They also share the four nodes.
+[incidents]
+by_nodes = false
 """
 
 RING = "python3 -u /opt/workloads/ring.py"

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from scorecard.lookalikes import LOOKALIKES
+from scorecard.outages import OUTAGES
 from scorecard.stalls import STALLS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES}
 
 
 def recordings() -> dict[str, str]:

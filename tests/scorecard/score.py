@@ -29,7 +29,8 @@ def score(path: Path) -> Row:
     """Replays a recording; ``faults`` is empty where all is right."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     verdict = json.loads(lines[0])
-    changes = [change for change in replay(lines[1:]) if change["kind"] != "action"]
+    everything = list(replay(lines[1:]))
+    changes = [change for change in everything if change["kind"] not in ("action", "incident")]
     opened = {kind: [c for c in changes if c["kind"] == "open" and c["finding"]["kind"] == kind]
               for kind in ("stalled", "suspect", "node_silent")}
     if verdict["expect"] == "nothing":
@@ -38,6 +39,7 @@ def score(path: Path) -> Row:
         faults = _stalled(verdict, opened, changes)
     if len(opened["node_silent"]) != verdict.get("node_silent", 0):
         faults.append(f"{len(opened['node_silent'])} node_silent findings")
+    faults += _incidents(verdict, [change for change in everything if change["kind"] == "incident"])
     fault_at = verdict.get("fault_at")
     after = {kind: round(found[0]["now"] - fault_at, 1) if found and fault_at is not None else None
              for kind, found in opened.items()}
@@ -95,4 +97,16 @@ def _around(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: list
     closed = [c["why"] for c in changes if c["kind"] == "close" and c["finding"]["kind"] == "stalled"]
     if closed != verdict.get("closed", []):
         faults.append(f"closed by {closed}, not by {verdict.get('closed', [])}")
+    return faults
+
+
+def _incidents(verdict: dict[str, Any], turns: list[Any]) -> list[str]:
+    """What there is at the recording's end, and that each was opened and closed once at most."""
+    last = {turn["incident"]["id"]: turn["incident"] for turn in turns}
+    found = [{"cause": one["cause"], "subject": one["subject"], "jobs": [job["job"] for job in one["jobs"]],
+              "open": one.get("closed_at") is None} for one in last.values()]
+    faults = [] if found == verdict.get("incidents", []) else [f"incidents are {found}"]
+    said = [turn["event"]["kind"] for turn in turns if turn["event"]]
+    if len(said) != sum(1 if one["open"] else 2 for one in found):
+        faults.append(f"of {len(found)} incidents was said: {said}")
     return faults

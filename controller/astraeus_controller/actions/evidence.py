@@ -15,7 +15,6 @@ from . import piece
 from .may_restart import PROGRESSED_S, Facts
 from .way import Stop, choose
 
-BREAKER_WINDOW_S = 600.0
 HOUR_S = 3600.0
 IN_D_S = 5.0
 """A shorter sleep in state D is ordinary I/O."""
@@ -85,8 +84,9 @@ def _works(step: StepView) -> bool:
 
 def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: Store, *, site: Restart,
            watch: Watch, now: float, kill_wait_s: float, stalled_steps: set[str], watched_jobs: int,
-           completing_nodes: tuple[str, ...]) -> Facts:
-    """Facts for may_restart(). ``now``: Unix seconds; ``stalled_steps``: steps with an open stalled finding."""
+           completing_nodes: tuple[str, ...], stalled_jobs: int = 0, incident: str = "") -> Facts:
+    """Facts for may_restart(). ``now``: Unix seconds; ``stalled_steps``: steps with an open stalled finding;
+    ``stalled_jobs``: how many became stalled lately; ``incident``: why the one that it is part of forbids it."""
     job, policy = picture.job, picture.job.policy
     steps = [step for step in job.steps if step.watched and not step.ended]
     own = next((step for step in steps if step.step == finding.step), None)
@@ -125,7 +125,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         traced=tuple(worker.name for worker in workers if any(p.traced for p in worker.processes)),
         silent_nodes=job.silent_nodes, ranks=ranks, ranks_unknown=max(0, ranks - known),
         completing_nodes=completing_nodes,
-        stalled_jobs=store.stalled_jobs_since(now - BREAKER_WINDOW_S), watched_jobs=watched_jobs,
+        incident=incident, stalled_jobs=stalled_jobs, watched_jobs=watched_jobs,
         breaker_jobs=site.breaker_jobs, breaker_share=site.breaker_share,
         stops_last_hour=stops, max_per_hour=site.max_per_hour,
         since_last_stop_s=None if last_stop is None else max(0.0, now - last_stop),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import msgspec
 from astraeus_protocol.durations import say_seconds
 
+from ..rules.incident import tripped
+
 PROGRESSED_S = 600.0
 """An attempt that progressed for so long, from its start to its last progress, gives the budget back."""
 NO_PROGRESS_S = 30.0
@@ -66,6 +68,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ranks_unknown: int = 0
     completing_nodes: tuple[str, ...] = ()
     """Nodes of the attempt before that still complete it."""
+    incident: str = ""
+    """Why the open incident that it is part of forbids to stop it: a sentence."""
     stalled_jobs: int = 0
     """Jobs that became stalled within 10 min."""
     watched_jobs: int = 0
@@ -95,7 +99,7 @@ def may_restart(facts: Facts) -> Decision:
 
 def breaker(facts: Facts) -> bool:
     """Whether so many jobs became stalled at once that the cause must lie outside of them."""
-    return facts.stalled_jobs > max(facts.breaker_jobs, facts.breaker_share * facts.watched_jobs)
+    return tripped(facts.stalled_jobs, facts.watched_jobs, jobs=facts.breaker_jobs, share=facts.breaker_share)
 
 
 def _lasting(facts: Facts) -> list[tuple[bool, str]]:
@@ -124,6 +128,7 @@ def _passing(facts: Facts) -> list[tuple[bool, str]]:
         left = facts.time_limit_s - facts.run_time_s
     unknown = facts.ranks > 0 and facts.ranks_unknown > UNKNOWN_SHARE * facts.ranks
     return [
+        (bool(facts.incident), facts.incident),
         (breaker(facts), f"{facts.stalled_jobs} jobs stalled within 10 min: the cause lies outside of them, "
                          "so nothing is stopped"),
         (facts.state == "SUSPENDED", "the job is suspended"),

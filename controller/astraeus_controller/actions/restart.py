@@ -28,6 +28,8 @@ heard at once."""
 REPEAT_S = 5.0
 """A requeue that Slurm took but whose effect can't be seen is repeated after this time."""
 BROKEN_S = 60.0
+HELD = "held"
+"""Outcome of a restart that was taken back."""
 FIRST_REPORTS_S = 20.0
 """A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
 START_MIN_S = 3.0
@@ -90,6 +92,8 @@ class Restart(OwnStop):
             return
         if not self.acts(self.intent.partition):
             return self._decline("observe", OBSERVE, write=False)
+        if self._taken_back():
+            return
         outcome = await self.annotations.settle(self.intent.job, self._wanted("restarting", cause=True))
         self.intent.cause_by_reply = "comment" in outcome.skipped
         self.store.reach(self.intent, "annotated")
@@ -103,6 +107,8 @@ class Restart(OwnStop):
             return
         if not self.acts(facts.partition):
             return self._decline("observe", OBSERVE)
+        if self._healed() or self._taken_back():
+            return
         with self.store.together():
             self._say("stopping", f"Stopping to restart ({self._count()}): {self.intent.finding.said}")
             self.store.reach(self.intent, "stopping")  # from here no progress ends the restart
@@ -280,6 +286,21 @@ class Restart(OwnStop):
         if self.store.finding_id(self.intent.finding_key) is not None:
             return False
         self._done("healed", self._over("progress again"))
+        return True
+
+    def _taken_back(self) -> bool:
+        """Until the stop file is written nothing has happened to the job: an incident that opened takes the restart
+        back whole, so that its finding may have one when the incident is over."""
+        held = self.held()
+        if held is None:
+            return False
+        intent, (why, note) = self.intent, held
+        self._log(f"restart taken back: {why}")
+        with self.store.together():
+            self._say("restart_declined", f"restart declined: {why}")
+            self.annotations.want(intent.job, annotate.stalled([intent.finding], note))
+            self.store.withdraw(intent)
+        intent.stage, intent.outcome = "done", HELD
         return True
 
     async def _not_ours(self, facts: JobFacts | None) -> None:

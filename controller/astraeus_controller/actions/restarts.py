@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
-from astraeus_protocol.findings import Event, Finding
+from astraeus_protocol.findings import Event, Finding, Incident
 
 from ..config import Config
+from ..rules import incident as incidents
 from ..rules.picture import Picture
 from ..slurm.command import Away, Refused
 from ..slurm.jobs import Jobs
@@ -21,9 +22,9 @@ from ..store import Intent, Store
 from . import annotate, evidence
 from .annotate import Annotations
 from .avoid import Avoidance
-from .may_restart import Facts, breaker, may_restart
+from .may_restart import Facts, may_restart
 from .outside import Clocks, Stops
-from .restart import Restart
+from .restart import HELD, Restart
 from .way import Stop, choose, ranks_gone
 
 log = logging.getLogger(__name__)
@@ -45,11 +46,17 @@ class View(Protocol):
 
     def stalled_of(self, job: int) -> list[Finding]: ...
 
+    def stalled_lately(self) -> int: ...
+
+    def incident(self, job: int) -> Incident | None: ...
+
 
 class _Candidate(msgspec.Struct):
     finding: Finding
     due: float
     said: str = ""
+    incident: bool = False
+    """It was declined for an incident: while that is open nobody needs to be asked."""
 
 
 class Restarts:
@@ -68,7 +75,6 @@ class Restarts:
         self._running: dict[int, tuple[Restart, asyncio.Task[None]]] = {}
         self._past: dict[int, int] = {}
         self._notes: dict[int, str] = {}
-        self._incident_until = 0.0
 
     def owns(self, job: int) -> bool:
         """A restart of this job is under way: its comments are the restart's."""
@@ -102,8 +108,10 @@ class Restarts:
         self._candidates.pop(key, None)
 
     def note(self, job: int) -> str:
-        """Why the job is not restarted, for its comments; "" where nothing was declined."""
-        return self._notes.get(job, "")
+        """The incident that the job is part of, and why it is not restarted, for its comments; "" for neither."""
+        incident = self.view.incident(job)
+        notes = [incidents.note(incident, job)] if incident else []
+        return "; ".join([*notes, *([self._notes[job]] if job in self._notes else [])])
 
     def drop_note(self, job: int) -> None:
         self._notes.pop(job, None)
@@ -148,6 +156,10 @@ class Restarts:
             # before: this one waits for it.
             candidate.due = self.clocks.steady() + WAIT_S
             return
+        if candidate.incident and self.view.incident(finding.job):
+            candidate.due = self.clocks.steady() + AGAIN_S
+            return
+        candidate.incident = False
         try:
             shown = await self.jobs.show(finding.job)
             facts = await self._facts(finding, shown.facts if shown else None)
@@ -165,17 +177,16 @@ class Restarts:
     def _decide(self, candidate: _Candidate, facts: Facts, slurm: JobFacts | None) -> None:
         finding = candidate.finding
         decision = may_restart(facts)
-        if breaker(facts):
-            self._incident(finding, facts)
         if decision.answer == "yes" and slurm is not None:
             self._begin(finding, facts, slurm)
             return
         if decision.answer == "wait":
             candidate.due = self.clocks.steady() + WAIT_S
             return
-        said = _NUMBERS.sub("", decision.sentence)  # the same reason with another number is not told again
+        candidate.incident = bool(facts.incident) and decision.sentence == facts.incident
+        said = _reason(decision.sentence)
         if said != candidate.said:
-            self._decline(finding, decision.sentence, write=facts.act)
+            self._decline(finding, decision.sentence, write=facts.act, incident=candidate.incident)
             candidate.said = said
         if decision.answer == "no":
             self.drop(finding.key)
@@ -217,14 +228,22 @@ class Restarts:
                           stop_file_wait_s=self.config.restart.stop_file_wait_s,
                           acts=lambda partition: self.config.watch_for(partition).mode == "act",
                           gone=lambda: ranks_gone(self.view.picture(job), intent.restarts,
-                                                  full=intent.way == "full"))
+                                                  full=intent.way == "full"),
+                          held=lambda: self._held(job))
         task = asyncio.get_running_loop().create_task(restart.run(), name=f"restart {job}")
         self._running[job] = restart, task
         task.add_done_callback(lambda done: self._over(restart.intent, done))
 
+    def _held(self, job: int) -> tuple[str, str] | None:
+        """(why, note) while the job is part of an incident."""
+        incident = self.view.incident(job)
+        return (incidents.reason(incident), self.note(job)) if incident else None
+
     def _over(self, intent: Intent, task: asyncio.Task[None]) -> None:
         job = intent.job
         self._running.pop(job, None)
+        if intent.outcome == HELD and self.store.finding_id(intent.finding_key) is not None:
+            self.want(intent.finding)
         if intent.cause_by_reply and intent.outcome == "restarted":
             self._past[job] = intent.restarts + 1  # its first reply may have been lost
         if not task.cancelled() and task.exception() is not None:
@@ -239,7 +258,9 @@ class Restarts:
             watch=self.config.watch_for(picture.job.partition), now=self.clocks.wall(),
             kill_wait_s=self.kill_wait_s,
             stalled_steps={one.step for one in self.view.stalled_of(finding.job)},
-            watched_jobs=self.view.watched_jobs(), completing_nodes=await self._completing(finding, slurm))
+            watched_jobs=self.view.watched_jobs(), stalled_jobs=self.view.stalled_lately(),
+            completing_nodes=await self._completing(finding, slurm),
+            incident=incidents.reason(incident) if (incident := self.view.incident(finding.job)) else "")
 
     async def _completing(self, finding: Finding, slurm: JobFacts | None) -> tuple[str, ...]:
         """Nodes of the attempt before that still complete it; only asked where there was one."""
@@ -251,31 +272,27 @@ class Restarts:
         except Refused:
             return ()
 
-    def _decline(self, finding: Finding, sentence: str, *, write: bool) -> None:
+    def _decline(self, finding: Finding, sentence: str, *, write: bool, incident: bool) -> None:
         log.info("job %d (%s): restart declined: %s", finding.job, finding.run, sentence)
         event = _event(finding, self.clocks.wall(), "restart_declined", f"restart declined: {sentence}")
-        told = (event.kind, event.message, event.details)
-        if not any((one.kind, one.message, one.details) == told for one in self.store.events(job=finding.job)):
+        told = (event.kind, _reason(event.message), event.details)
+        if not any((one.kind, _reason(one.message), one.details) == told
+                   for one in self.store.events(job=finding.job)):
             self.emit(event)  # once, also when the controller was started anew
-        if write:
-            note = self._notes[finding.job] = f"not restarted: {sentence}"
+        if write and not incident:  # judging wrote the incident into the comments of all its jobs
+            self._notes[finding.job] = f"not restarted: {sentence}"
             self.annotations.want(finding.job, annotate.stalled(
-                _with(self.view.stalled_of(finding.job), finding), note))
-
-    def _incident(self, finding: Finding, facts: Facts) -> None:
-        """One event for a wave, however many jobs it holds."""
-        if self.clocks.steady() < self._incident_until:
-            return
-        self._incident_until = self.clocks.steady() + evidence.BREAKER_WINDOW_S
-        message = (f"Nothing is stopped: {facts.stalled_jobs} of {facts.watched_jobs} watched jobs stalled within "
-                   "10 min; look for a cause outside of them (storage, network)")
-        log.warning("%s", message)
-        self.emit(_event(finding, self.clocks.wall(), "breaker", message))
+                _with(self.view.stalled_of(finding.job), finding), self.note(finding.job)))
 
 
 def _event(finding: Finding, at: float, kind: str, message: str) -> Event:
     return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running", kind=kind,
                  message=message, details={"finding": finding.key})
+
+
+def _reason(sentence: str) -> str:
+    """The same reason with another number is not told again."""
+    return _NUMBERS.sub("", sentence)
 
 
 def _with(findings: Iterable[Finding], finding: Finding) -> list[Finding]:

@@ -34,16 +34,18 @@ OBSERVE = "the partition is in observe mode by now, where nothing is stopped"
 
 class UnderWay:
     """One intent on its way. ``emit`` stores an event; ``acts(partition)`` tells whether its mode is act now;
-    ``gone()`` whether every worker of the attempt that is stopped has ended."""
+    ``gone()`` whether every worker of the attempt that is stopped has ended; ``held()`` (why, note for the comment)
+    while the job is part of an incident."""
 
     def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations,
                  avoidance: Avoidance, stops: Stops, emit: Callable[[Event], None], stop_file_wait_s: float,
                  clocks: Clocks | None = None, acts: Callable[[str], bool] = lambda _: True,
-                 gone: Callable[[], bool] = lambda: False) -> None:
+                 gone: Callable[[], bool] = lambda: False,
+                 held: Callable[[], tuple[str, str] | None] = lambda: None) -> None:
         self.intent = intent
         self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
         self.avoidance, self.stop_file_wait_s = avoidance, stop_file_wait_s
-        self.clocks, self.acts, self.gone = clocks or Clocks(), acts, gone
+        self.clocks, self.acts, self.gone, self.held = clocks or Clocks(), acts, gone, held
         self._may_have_woken = True
         """The batch script may run although it was frozen: somebody suspended and resumed the job, or may have
         while no controller ran."""

@@ -18,10 +18,13 @@ from ..actions.may_restart import PROGRESSED_S
 from ..actions.restarts import Restarts
 from ..fleet import Fleet
 from ..inquiries import Inquiries
+from ..rules.incident import said
 from ..rules.picture import Picture
 from ..store import Store
+from .incidents import Incidents, Turn
 from .near import near
 from .pass_ import Change, Pass
+from .words import incident_opened, incident_over
 
 log = logging.getLogger(__name__)
 SWEEP_S = 15.0
@@ -44,10 +47,11 @@ class Judging:
     """``emit`` stores and logs an event; ``now`` is CLOCK_BOOTTIME in seconds."""
 
     def __init__(self, fleet: Fleet, passes: Pass, store: Store, annotations: Annotations, restarts: Restarts,
-                 inquiries: Inquiries, emit: Callable[[Event], None], now: Callable[[], float]) -> None:
+                 inquiries: Inquiries, incidents: Incidents, emit: Callable[[Event], None],
+                 now: Callable[[], float]) -> None:
         self.fleet, self.passes, self.store = fleet, passes, store
         self.annotations, self.restarts, self.inquiries = annotations, restarts, inquiries
-        self.emit, self.now = emit, now
+        self.incidents, self.emit, self.now = incidents, emit, now
         self.watches: dict[int, Watch] = {}
         self.near: set[int] = set()
         """Jobs whose patience is soon over: their nodes report more often, for ages count up to the last look."""
@@ -139,6 +143,7 @@ class Judging:
     def _after_sweep(self) -> None:
         now = self.now()
         self._close_orphans(now)
+        self._look_at_incidents(now)
         self.fleet.forget(now)
         self.near &= self.fleet.jobs.keys()
         self.passes.forget()
@@ -155,6 +160,16 @@ class Judging:
         except sqlite3.Error as fault:
             for one in held:
                 self.passes.put_back(one)
+            self._not_stored(fault)
+
+    def _look_at_incidents(self, now: float) -> None:
+        held = self.incidents.held()
+        try:
+            with self.store.together():
+                for job in self._take(self.incidents.look(self.fleet.wall(now))):
+                    self._annotate(job, [], self._acts(job))
+        except sqlite3.Error as fault:
+            self.incidents.put_back(held)
             self._not_stored(fault)
 
     def _not_stored(self, fault: sqlite3.Error) -> None:
@@ -176,15 +191,27 @@ class Judging:
     def _carry_out(self, changes: list[Change], act: bool) -> None:
         if not changes:
             return
-        with self.store.together():
-            for change in changes:
-                self._note(change)
-            stalled = [c for c in changes if c.finding.kind == "stalled" and c.kind != "check"]
-            for job in {change.finding.job for change in stalled}:
-                self._annotate(job, stalled, act)
+        held = self.incidents.held()
+        try:
+            with self.store.together():
+                self._store(changes, act)
+        except BaseException:
+            self.incidents.put_back(held)
+            raise
         if not self._stores:
             log.info("history can be written again")
         self._stores = True
+
+    def _store(self, changes: list[Change], act: bool) -> None:
+        for change in changes:
+            self._note(change)
+        stalled = [c for c in changes if c.finding.kind == "stalled" and c.kind != "check"]
+        told = self._take([turn for change in stalled for turn in self._turns(change)])
+        own = {change.finding.job for change in stalled}
+        for job in own:
+            self._annotate(job, stalled, act)
+        for job in told - own:
+            self._annotate(job, [], self._acts(job))
 
     def _note(self, change: Change) -> None:
         finding = change.finding
@@ -201,6 +228,34 @@ class Judging:
             self.emit(change.event)
         if change.kind in ("open", "update") and finding.kind == "stalled" and finding.action == "restart":
             self.store.after(partial(self.restarts.want, finding))
+
+    def _turns(self, change: Change) -> list[Turn]:
+        """What a stall that opened or closed does to incidents."""
+        at = self.fleet.wall(self.now())
+        if change.kind == "close":
+            return self.incidents.closed(change.finding, at)
+        return self.incidents.opened(change.finding, at, self.watched_jobs())
+
+    def _take(self, turns: Iterable[Turn]) -> set[int]:
+        """Stores what became of incidents; the jobs whose comments have to say it. One event when an incident opens
+        and one when it is over: a job that joins only changes the words of the first."""
+        told: set[int] = set()
+        for turn in turns:
+            incident = turn.incident
+            self.store.incidents.put(incident)
+            if turn.kind == "close":
+                self.emit(incident_over(incident, self.fleet.wall(self.now()), turn.left, turn.into))
+            elif turn.kind == "open":
+                self.emit(incident_opened(incident))
+            else:
+                self.store.incidents.tell_again(incident_opened(incident))
+                log.info("%s now: %s", incident_opened(incident).run, said(incident))
+            told |= {*turn.joined, *turn.left}
+        return told
+
+    def _acts(self, job: int) -> bool:
+        picture = self.picture(job)
+        return picture is not None and picture.job.policy.mode == "act"
 
     def _own(self, finding: Finding) -> None:
         held = self.fleet.jobs.get(finding.job)
@@ -220,6 +275,8 @@ class Judging:
         last = [c for c in changes if c.finding.job == job and c.kind == "close" and c.finding.action != "list"]
         if last and (self.store.has_pieces(job) or self.annotations.pending(job)):
             why = "progress again" if last[-1].why == "progress" else last[-1].why
+            incident = self.incidents.lately(job)
+            why += f", incident {incident.id}" if incident else ""
             self.annotations.want(job, annotate.over(last[-1].finding, self.fleet.wall(self.now()), why))
 
 

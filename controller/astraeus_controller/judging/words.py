@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from astraeus_protocol.durations import say_seconds
-from astraeus_protocol.findings import Event, Finding
+from astraeus_protocol.findings import Event, Finding, Incident
+
+from ..rules.incident import said
 
 
 def opened(finding: Finding, at: float) -> Event:
@@ -53,3 +57,30 @@ def closed(finding: Finding, at: float, why: str) -> Event:
         finding_field(finding.kind): {"key": finding.key, "since": finding.since}}
     return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
                  kind=kind, message=message, details=details)
+
+
+def incident_opened(incident: Incident) -> Event:
+    """``Incident 3: 4 jobs wait on store1:/export; none of them is stopped``. It is told again when jobs join."""
+    return _incident(incident, "incident", incident.opened_at,
+                     f"Incident {incident.id}: {said(incident)}; none of them is stopped")
+
+
+def incident_over(incident: Incident, at: float, left: Sequence[int], into: int = 0) -> Event:
+    """``Incident 3 over after 14m; it held 4 jobs``. ``left``: jobs that still hang; ``into``: the incident that it
+    became part of."""
+    if into:
+        return _incident(incident, "incident_over", at, f"Incident {incident.id} is part of incident {into} now: "
+                         f"{said(incident)}")
+    runs = [job.run for job in incident.jobs if job.job in left]
+    still = f"; still stalled: {', '.join(runs)}" if runs else ""
+    return _incident(incident, "incident_over", at, f"Incident {incident.id} over after "
+                     f"{say_seconds(at - incident.opened_at)}; it held {len(incident.jobs)} jobs{still}")
+
+
+def _incident(incident: Incident, kind: str, at: float, message: str) -> Event:
+    """It is no job's own: its ``run`` is the incident."""
+    details: dict[str, object] = {"incident": {
+        "id": incident.id, "key": incident.key, "cause": incident.cause, "subject": incident.subject,
+        "opened_at": incident.opened_at, "jobs": [job.run for job in incident.jobs]}}
+    return Event(at=at, run=f"incident {incident.id}", job=0, worker="", state="", kind=kind, message=message,
+                 details=details)

@@ -48,6 +48,24 @@ TABLE: tuple[Limit, ...] = (
     Limit("PULSE_BACK_S", 10, "s",
           "the majority's pulse must be present for this long to close a finding of a gang",
           "two windows of 5 s: one window can catch a single wake-up"),
+    Limit("INCIDENT_WINDOW_S", 300, "s",
+          "stalls of several jobs this close together, on one storage or node, are one incident",
+          "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
+          "minutes, not at once"),
+    Limit("INCIDENT_JOBS", 2, "jobs",
+          "so many make an incident",
+          "two jobs that hang on the same thing within minutes seldom do so by accident"),
+    Limit("INCIDENT_REST_S", 300, "s",
+          "an incident of which fewer jobs than that are still stalled is closed after this; what still hangs then is "
+          "an ordinary stall",
+          "when an outage ends its jobs go on within seconds to minutes of each other: the last one must not be "
+          "stopped because the others were faster"),
+    Limit("INCIDENT_AGAIN_S", 300, "s",
+          "a stall on the same thing within this time after an incident was closed opens it again",
+          "a storage that comes and goes is one outage and one alert"),
+    Limit("BREAKER_WINDOW_S", 600, "s",
+          "jobs that became stalled within this time count for the breaker",
+          "the longest that a stuck collective is waited for: what breaks at once is said within it"),
 )
 
 _VALUES = {limit.name: limit.value for limit in TABLE}
@@ -61,6 +79,11 @@ SUSPECT_GAPS = _VALUES["SUSPECT_GAPS"]
 PROGRESS_SLACK_S = _VALUES["PROGRESS_SLACK_S"]
 REPORTS_APART_S = _VALUES["REPORTS_APART_S"]
 PULSE_BACK_S = _VALUES["PULSE_BACK_S"]
+INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
+INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
+INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]
+INCIDENT_AGAIN_S = _VALUES["INCIDENT_AGAIN_S"]
+BREAKER_WINDOW_S = _VALUES["BREAKER_WINDOW_S"]
 
 
 def markdown() -> str:

@@ -48,6 +48,17 @@ def test_last_words_of_a_step() -> None:
     assert list(text.progress(answer, NOW))[1] == line + '; finished but not exited: last words "Training\\x1b[0m done"'
 
 
+def test_incidents() -> None:
+    jobs = [{"run": "120_4", "stalled": False}, {"run": "124", "stalled": True}]
+    one = {"incident": 3, "opened_at": "2026-11-29T14:02:05Z", "closed_at": None, "jobs": jobs, "others": 2,
+           "said": "4 jobs wait on store1:/\x1bexport"}
+    assert text.incidents({"incidents": [one]}, NOW) == [
+        "INCIDENT 3  since 14:02: 4 jobs wait on store1:/\\x1bexport: 124, 2 of other users; no longer stalled: 120_4"]
+    over = one | {"closed_at": "2026-11-29T14:31:00Z", "others": 0}
+    assert text.incidents({"incidents": [over]}, NOW) == [
+        "INCIDENT 3  since 14:02-14:31, over: 4 jobs wait on store1:/\\x1bexport: 120_4, 124"]
+
+
 def test_history() -> None:
     events = {"events": [{"at": "2026-11-29T14:14:05Z", "worker": "123-5", "run": "123", "message": "Stalled: a\nb"}]}
     assert list(text.history(events)) == ["2026-11-29 14:14:05  123-5  Stalled: a\\nb"]

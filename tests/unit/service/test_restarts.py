@@ -12,11 +12,13 @@ from astraeus_controller.actions.restarts import Restarts
 from astraeus_controller.actions.way import Stop
 from astraeus_controller.actions.writer import Pace, Writer
 from astraeus_controller.config import Restart, Watch, parse
+from astraeus_controller.judging.incidents import Incidents, Turn
+from astraeus_controller.rules.limits import BREAKER_WINDOW_S, INCIDENT_REST_S
 from astraeus_controller.rules.picture import Picture, Policy
 from astraeus_controller.slurm.jobs import Jobs
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import Store
-from astraeus_protocol.findings import Finding
+from astraeus_protocol.findings import Finding, Incident
 from fake_slurm import FakeSlurm, job
 from service_kit import FakeCommands, VirtualTime, finding
 from test_may_restart import picture, process, step, worker
@@ -36,8 +38,10 @@ class Bench:
         self.shown = picture(step("0", *(worker(r) for r in range(8))))
         stops = Stops(self.slurm)
         stops.begin = lambda *_: None  # type: ignore[method-assign]
+        config = parse('[watch]\nmode = "act"\n' + toml)
+        self.incidents = Incidents(config, "test")
         self.restarts = Restarts(
-            parse('[watch]\nmode = "act"\n' + toml), jobs=slurm, store=self.store, annotations=self.annotations,
+            config, jobs=slurm, store=self.store, annotations=self.annotations,
             stops=stops, view=self, emit=self.store.add_event,
             clocks=Clocks(self.time.wall, self.time.steady, self.sleep))
 
@@ -54,11 +58,34 @@ class Bench:
     def stalled_of(self, number: int) -> list[Finding]:
         return [f for f in self.store.open_findings() if f.job == number]
 
-    def stall(self, number: int = 123) -> Finding:
-        one = finding(job=number, run=str(number), worker=f"{number}-5", key=f"k{number}")
+    def stalled_lately(self) -> int:
+        return len(self.incidents.wave(self.time.wall()))
+
+    def incident(self, number: int) -> Incident | None:
+        return self.incidents.of(number)
+
+    def turns(self, turns: list[Turn]) -> list[str]:
+        for turn in turns:
+            self.store.incidents.put(turn.incident)
+        return [turn.kind for turn in turns]
+
+    def stall(self, number: int = 123, **values: object) -> Finding:
+        """On a node of its own."""
+        one = finding(**{"job": number, "run": str(number), "worker": f"{number}-5", "key": f"k{number}",
+                         "node": f"n{number}", "detected_at": self.time.wall()} | values)
         self.store.put_finding(one)
+        self.turns(self.incidents.opened(one, self.time.wall(), self.watched_jobs()))
         self.restarts.want(one)
         return one
+
+    def heal(self, one: Finding) -> list[str]:
+        self.store.close_finding(one.key, "progress")
+        self.restarts.drop(one.key)
+        return self.turns(self.incidents.closed(one, self.time.wall()))
+
+    async def wait(self, seconds: float) -> None:
+        until = self.time.now + seconds
+        await self.until(lambda: self.time.now > until, seconds + 60)
 
     async def until(self, true: Callable[[], object], seconds: float = 600) -> None:
         """Lets the loop run until it is true; virtual seconds."""
@@ -93,7 +120,8 @@ async def test_declined_for_good() -> None:
     await bench.until(lambda: bench.kinds())
     assert bench.store.events(job=123)[0].message == (
         "restart declined: it is not requeueable (--no-requeue, or JobRequeue=0)")
-    assert bench.wanted().endswith("rank 5 on c3, not restarted: it is not requeueable (--no-requeue, or JobRequeue=0)")
+    assert bench.wanted().endswith(
+        "rank 5 on n123, not restarted: it is not requeueable (--no-requeue, or JobRequeue=0)")
     asked = len(bench.slurm.called("squeue"))
     until = bench.time.now + 200
     await bench.until(lambda: bench.time.now > until)
@@ -118,7 +146,7 @@ async def test_a_run_that_asks_avoids_the_guilty_rank_s_node() -> None:
     bench = Bench()
     bench.shown = picture(step("0", *(worker(r) for r in range(8)),
                                policy=Policy(action="restart", mode="act", avoid_guilty=True)))
-    bench.stall()
+    bench.stall(node="c3")
     await bench.until(lambda: "restarted" in bench.kinds())
     assert bench.slurm.job(123)["excluded"] == "c3"
     bench.slurm.job(123).update(state="PENDING", restarts=2, waiting=1000)
@@ -145,9 +173,10 @@ async def test_a_wave_stops_nothing() -> None:
     for number in numbers:
         bench.stall(number)
     await bench.until(lambda: all("restart_declined" in bench.kinds(n) for n in numbers))
-    assert sum(bench.kinds(n).count("breaker") for n in numbers) == 1
     assert bench.slurm.called("scontrol", "requeue") == []
-    assert "6 jobs stalled within 10 min" in bench.store.events(job=3)[-1].message
+    assert bench.store.events(job=3)[-1].message == (
+        "restart declined: it is part of incident 1 (6 jobs stalled within 10m), so nothing is stopped")
+    assert len(bench.store.incidents.all()) == 1
 
 
 async def test_healed_before_the_decision() -> None:
@@ -257,19 +286,24 @@ async def test_a_controller_started_anew_to_observe_stops_nothing(stage: str) ->
 
 
 async def test_a_wave_that_is_over_holds_nobody_back() -> None:
-    """The breaker's decline is not the last word: once it has closed the jobs that still hang are restarted."""
+    """The decline is not the last word: once the incident is over the job that still hangs is restarted."""
     numbers = range(1, 7)
     bench = Bench(*(job(n) for n in numbers))
-    for number in numbers:
-        bench.stall(number)
+    stalls = [bench.stall(number) for number in numbers]
     await bench.until(lambda: all("restart_declined" in bench.kinds(n) for n in numbers))
-    for number in range(2, 7):
-        bench.store.close_finding(f"k{number}", "progress")
-        bench.restarts.drop(f"k{number}")
+    await bench.wait(INCIDENT_REST_S + BREAKER_WINDOW_S)  # the breaker's window is over, the outage is not
+    assert bench.slurm.called("scontrol", "requeue") == []
+    for one in stalls[1:]:
+        assert bench.heal(one) == []
+    await bench.wait(INCIDENT_REST_S - 60)
+    assert bench.turns(bench.incidents.look(bench.time.wall())) == []
+    await bench.wait(60)
+    assert bench.turns(bench.incidents.look(bench.time.wall())) == ["close"]
     began = bench.time.now
     await bench.until(lambda: "restarted" in bench.kinds(1), 900)
-    assert 540 <= bench.time.now - began <= 720
+    assert bench.time.now - began <= 180
     assert bench.kinds(1).count("restart_declined") == 1
+    assert bench.slurm.job(2)["requeued"] == 0
 
 
 async def test_a_run_with_a_signal_of_its_own() -> None:

@@ -8,11 +8,11 @@ import pytest
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.way import Stop
 from astraeus_controller.database import StoreFault
-from astraeus_controller.migrations import MIGRATIONS
+from astraeus_controller.migrations import HISTORY, MIGRATIONS
 from astraeus_controller.service import ServiceFault, only_one
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import KEPT_S, Intent, Store
-from astraeus_protocol.findings import Event
+from astraeus_protocol.findings import Event, Incident, IncidentJob
 from service_kit import finding
 
 
@@ -175,6 +175,58 @@ def test_an_id_given_anew_starts_without_a_past() -> None:
     store.add_event(Event(at=1, run="123", job=123, worker="123-0", state="Running", kind="stalled", message="old"))
     store.put_piece(123, "comment", written="[astraeus: x]", intended="")
     store.put_owner(123, "123", 1001)
-    assert len(store.events(job=123)) == 1
+    store.incidents.put(Incident(id=1, key="k", cause="nodes", subject="c1", opened_at=1, closed_at=2,
+                                 jobs=(IncidentJob(job=123, run="123", at=1, by="nodes"),)))
+    assert (len(store.events(job=123)), len(store.incidents.of(123))) == (1, 1)
     store.put_owner(123, "123", 1002)
+    assert store.incidents.of(123) == []
     assert (store.events(job=123), len(store.events(job=-123)), store.has_pieces(123)) == ([], 1, False)
+
+
+def test_incidents_outlive_the_process(tmp_path: Path) -> None:
+    store = Store(tmp_path / "history.db", lambda: 1000.0)
+    first = Incident(id=1, key="lab/incident/1", cause="breaker", subject="many jobs", opened_at=100, jobs=(
+        IncidentJob(job=7, run="7", at=100, by="breaker"), IncidentJob(job=5, run="4_1", at=100, by="breaker")))
+    store.incidents.put(first)
+    grown = msgspec.structs.replace(first, cause="storage", subject="store1:/export", jobs=(
+        msgspec.structs.replace(first.jobs[0], by="storage"), first.jobs[1],
+        IncidentJob(job=9, run="9", at=120, by="storage")))
+    store.incidents.put(grown)
+    store.close()
+    store = Store(tmp_path / "history.db", lambda: 1000.0)
+    assert (store.incidents.since(900), store.incidents.last()) == ([grown], 1)
+    closed = msgspec.structs.replace(grown, closed_at=500)
+    store.incidents.put(closed)
+    assert (store.incidents.since(501), store.incidents.since(500), store.incidents.all()) == ([], [closed], [closed])
+    assert (store.incidents.of(9), store.incidents.of(8)) == ([closed], [])
+
+
+def test_old_incidents_go_but_no_id_is_given_twice() -> None:
+    now = [1000.0]
+    store = Store(":memory:", lambda: now[0])
+    for number in (1, 2):
+        store.incidents.put(Incident(id=number, key=f"k{number}", cause="nodes", subject="c1", opened_at=1, closed_at=2,
+                                     jobs=(IncidentJob(job=number, run="1", at=1, by="nodes"),)))
+    now[0] = KEPT_S * 2.0
+    store.forget()
+    assert ([one.id for one in store.incidents.all()], store.incidents.last(), store.incidents.of(1)) == ([2], 2, [])
+
+
+def test_a_database_of_the_first_release_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    old = sqlite3.connect(path)
+    old.executescript(f"BEGIN;{HISTORY}PRAGMA user_version=1;COMMIT;")
+    old.close()
+    assert Store(path).incidents.all() == []
+
+
+def test_withdrawn_before_anything_happened() -> None:
+    store = Store(":memory:", lambda: 1000.0)
+    made = begun(store)
+    store.withdraw(made)
+    row = store.finding_id("k") or 0
+    assert (store.open_intents(), store.had_restart(row), store.stops_between(0, 2000)) == ([], False, (0, None))
+    assert store.begin(intent(), row)
+    store.reach(again := store.open_intents()[0], "stopping")
+    store.withdraw(again)
+    assert len(store.open_intents()) == 1

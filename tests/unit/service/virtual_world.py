@@ -18,13 +18,15 @@ from astraeus_controller.actions.restarts import Restarts
 from astraeus_controller.actions.writer import Pace, Writer
 from astraeus_controller.config import parse
 from astraeus_controller.fleet import Fleet
+from astraeus_controller.judging.incidents import Incidents
 from astraeus_controller.judging.loop import Judging
 from astraeus_controller.judging.pass_ import Pass
+from astraeus_controller.rules.limits import INCIDENT_AGAIN_S
 from astraeus_controller.slurm.jobs import Jobs
 from astraeus_controller.stops import StopFiles
 from astraeus_controller.store import Intent, Store
 from astraeus_protocol import report as wire
-from astraeus_protocol.findings import Event, Finding
+from astraeus_protocol.findings import Event, Finding, Incident
 from fake_slurm import FakeSlurm, job
 from service_kit import SINCE, FakeCommands
 
@@ -91,8 +93,11 @@ class VirtualWorld:
         self.restarts = Restarts(self.config, jobs=self.jobs, store=self.store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit,
                                  clocks=Clocks(self.wall, lambda: self.now, self.sleep))
+        self.incidents = Incidents(
+            self.config, "test", past=self.store.incidents.since(self.wall() - INCIDENT_AGAIN_S),
+            last=self.store.incidents.last(), findings=self.passes.memory)
         self.judging = Judging(self.fleet, self.passes, self.store, self.annotations, self.restarts,
-                               self.asked, self.emit, lambda: self.now)  # type: ignore[arg-type]
+                               self.asked, self.incidents, self.emit, lambda: self.now)  # type: ignore[arg-type]
 
     def wall(self) -> float:
         return SINCE + self.set_by + self.now
@@ -116,6 +121,12 @@ class VirtualWorld:
 
     def stalled_of(self, number: int) -> list[Finding]:
         return self.judging.stalled_of(number)
+
+    def stalled_lately(self) -> int:
+        return len(self.incidents.wave(self.wall()))
+
+    def incident(self, number: int) -> Incident | None:
+        return self.incidents.of(number)
 
     # Time
 
