@@ -1,0 +1,231 @@
+"""Jobs whose restarts are held at their stages, side by side: one fault, or one person, then meets all stages at once.
+
+A gate before the controller's Slurm commands (slurm_test_cluster.gate) holds each restart first where it is decided,
+then where it is wanted; the stage that waits for the stop file is held by a monitor that stands still.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from slurm_test_cluster import wait_for
+
+from .conftest import CONFIG, RING, Site
+
+STAGES_CONFIG = CONFIG.replace("[slurm]\n", '[slurm]\nbin = "/opt/gate"\ntimeout_s = 120\nwrite_interval_s = 0.1\n') \
+    .replace("backoff_s = 2\n", "backoff_s = 15\nstop_file_wait_s = 30\n")
+BATCH_NODE, RANK_NODE = "c1", "c2"
+DECIDED = "decided before scontrol update"
+SAVES_S = {"TERM": 4, "USR1": 20}
+ASKED = {"TERM": [], "USR1": ["--stop-signal=USR1@60s"]}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``signal``: what the job is stopped by; ``rule``: where its restart is held (Gate.hold)."""
+
+    signal: str
+    name: str
+    rule: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.signal}-{self.name}"
+
+    @property
+    def ended(self) -> bool:
+        """The job ends by itself before the requeue reaches it."""
+        return self.name == "reviving"
+
+
+EARLY = {"decided": DECIDED, "annotated": "annotated before squeue", "stopping": ""}
+OWN = {
+    "freezing": "freezing before scancel --batch", "frozen": "freezing after scancel --batch",
+    "signalling": "signalling before scancel --signal=CONT", "woken": "signalling before scancel --signal=USR1",
+    "signalled": "signalling after scancel --signal=USR1", "waiting": "waiting before squeue",
+}
+LATE = {
+    "requeuing": "requeuing before scontrol requeue", "sent": "requeuing after scontrol requeue",
+    "requeued": "requeued before scontrol update", "scheduled": "scheduled before squeue",
+}
+REVIVING = {"reviving": "reviving before scontrol requeue"}
+STAGES = [Stage(signal, name, rule) for signal, names in
+          (("TERM", EARLY | LATE | REVIVING), ("USR1", EARLY | OWN | LATE)) for name, rule in names.items()]
+OF = {stage.id: stage for stage in STAGES}
+
+
+class Held:
+    """``jobs``: job to the stage where its restart is held."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.cluster = site, site.cluster
+        self.jobs: dict[int, Stage] = {}
+
+    def bring(self, stages: Iterable[Stage]) -> None:
+        """Submit one job for each, stall it, and bring its restart there."""
+        for stage in stages:
+            self.jobs[self._submit(stage)] = stage
+        self._stall()
+        self._to_stages()
+
+    def job(self, stage: str) -> int:
+        return next(job for job, one in self.jobs.items() if one.id == stage)
+
+    def named(self, *names: str) -> list[int]:
+        return [job for job, stage in self.jobs.items() if stage.name in names]
+
+    # ---- on the way there
+
+    def _submit(self, stage: Stage) -> int:
+        ring = f"--save-on {stage.signal} {SAVES_S[stage.signal]} --step-seconds 0.5 --short-if-restarted 20"
+        job = self.site.submit(f"srun {RING} {ring} --print-env\n", "-w", f"{BATCH_NODE},{RANK_NODE}", "-N2", "-n2",
+                               "--stall-after=30s", "--restart-stalled", "--open-mode=append", "-J", stage.id,
+                               *ASKED[stage.signal], "-o", "/home/alice/stages-%j.txt")
+        self.cluster.hold({job: DECIDED})
+        return job
+
+    def _stall(self) -> None:
+        """Rank 1 of each stops, once all are at work; each restart is held where it is decided."""
+        for job in self.jobs:
+            self.cluster.wait_state(job, "RUNNING", timeout=120)
+        for job in self.jobs:
+            self.site.settled(job, ranks=2, timeout=180)
+        pids = []
+        for job in self.jobs:
+            found = re.search(rf"rank 1 starts on {RANK_NODE} as PID (\d+)", self.output(job))
+            assert found, f"job {job}: rank 1 is not on {RANK_NODE}"
+            pids.append(found[1])
+        self.cluster.run(RANK_NODE, ["kill", "-STOP", *pids], check=True)
+        self._wait_held(self.jobs, 180, lambda stage: DECIDED)
+
+    def _to_stages(self) -> None:
+        """Those whose way is long first: where the ranks save they save while the fault comes."""
+        late = [job for job, stage in self.jobs.items() if stage.name in (*LATE, *REVIVING)]
+        slow = self.named("stopping")
+        self._move(late, lambda stage: LATE["requeuing"] if stage.ended else stage.rule)
+        self._end_themselves(self.named("reviving"))
+        self._move([job for job in self.jobs if job not in (*late, *slow)], lambda stage: stage.rule)
+        if slow:
+            self.cluster.run(RANK_NODE, ["kill", "-STOP", str(self.cluster.monitor_pid(RANK_NODE))], check=True)
+            self.cluster.hold(dict.fromkeys(slow, "none after none"))
+            for job in slow:
+                wait_for(lambda job=job: "stopping" in self.site.kinds(job), 30, 0.2, f"job {job} at its stop file")
+
+    def _move(self, jobs: list[int], rule: Callable[[Stage], str]) -> None:
+        self.cluster.hold({job: rule(self.jobs[job]) for job in jobs})
+        self._wait_held(jobs, 120, rule)
+
+    def _wait_held(self, jobs: Iterable[int], timeout: float, rule: Callable[[Stage], str]) -> None:
+        wanted = {job: rule(self.jobs[job]) for job in jobs}
+
+        def missing() -> dict[int, object]:
+            held = self.cluster.held()
+            return {job: (rule, self.site.kinds(job)) for job, rule in wanted.items() if held.get(job) != rule}
+        wait_for(lambda: not missing(), timeout, 1, "every restart is held at its stage", missing)
+
+    def _end_themselves(self, jobs: list[int]) -> None:
+        """Their steps are killed, so their batch scripts end; then the requeue that was held comes too late."""
+        for job in jobs:
+            self.cluster.run("ctl", ["scancel", "--signal=KILL", str(job)], check=True)
+            self.cluster.wait_state(job, "FAILED", timeout=60)
+        self._move(jobs, lambda stage: stage.rule)
+
+    # ---- from there
+
+    def go_on(self) -> None:
+        """Nothing is held any more."""
+        self.cluster.let_go()
+        pid = self.cluster.monitor_pid(RANK_NODE)
+        if pid:
+            self.cluster.run(RANK_NODE, ["kill", "-CONT", str(pid)])
+
+    def output(self, job: int) -> str:
+        return self.cluster.logs("ctl", f"/home/alice/stages-{job}.txt")
+
+    def shown(self, job: int, key: str) -> str:
+        try:
+            return self.cluster.scontrol_show_job(job).get(key, "")
+        except LookupError:
+            return ""
+
+    def states(self, job: int) -> list[str]:
+        """Of all attempts, as accounting has them."""
+        return [row["State"].split()[0] for row in self.site.rows(job)]
+
+    def orders(self, job: int) -> list[str]:
+        """Every signal and requeue that was sent for the job."""
+        return [line for _, line in self.cluster.sent() if line.endswith(f" {job}")]
+
+    def check_each(self, check: Callable[[int, Stage], None]) -> None:
+        """All that is wrong, not only what is found first."""
+        wrong = []
+        for job, stage in self.jobs.items():
+            try:
+                check(job, stage)
+            except AssertionError as fault:
+                slurm = f"{self.shown(job, 'JobState')}, {self.states(job)}"
+                events = [f"{event['kind']}: {event['message'][:160]}" for event in self.site.history(job)]
+                wrong.append(f"{stage.id} (job {job}, {slurm}): {fault}\n    {events}\n    {self.orders(job)}")
+        assert not wrong, "\n".join(wrong)
+
+    def came_back_once(self, job: int, stage: Stage) -> None:
+        """Requeued once, every rank saved, the next attempt knew why and came to its end."""
+        self.cluster.wait_state(job, "COMPLETED", timeout=240)
+        self.site.wait_event(job, "restarted", timeout=60)
+        kinds, out = self.site.kinds(job), self.output(job)
+        first = "FAILED" if stage.ended else "REQUEUED"
+        for what, seen, right in (
+                ("restarts", self.shown(job, "Restarts"), "1"), ("attempts", self.states(job), [first, "COMPLETED"]),
+                ("findings", kinds.count("stalled"), 1), ("intents", kinds.count("restart_intended"), 1),
+                ("requeues", kinds.count("requeued"), 1), ("ends of restarts", kinds.count("restarted"), 1),
+                ("ends otherwise", {"restart_declined", "ended_during_stop"} & set(kinds), set()),
+                ("cause", "ASTRAEUS_RESTART_CAUSE=stalled" in out, True),
+                ("count", "ASTRAEUS_RESTART_COUNT=1" in out, True)):
+            assert seen == right, f"{what}: {seen}, not {right}"
+        if not stage.ended:
+            self.saved(stage, out)
+        wait_for(lambda: "[astraeus" not in self.site.rows(job, "Comment")[-1]["Comment"], 60, 1, "a clean Comment")
+
+    def saved(self, stage: Stage, out: str) -> None:
+        """Both ranks were asked once, found one stop file, and have saved."""
+        for rank in (0, 1):
+            asked = out.count(f"rank {rank} got {stage.signal}")
+            assert asked == 1, f"rank {rank} was asked {asked} times"
+            assert f"rank {rank} saved step" in out, f"rank {rank} did not save"
+        signals = set(re.findall(r"stop file: signal: (\w+)", out))
+        assert signals == {stage.signal}, f"stop file: {signals}"
+        findings = set(re.findall(r"stop file: finding: (.*)", out))
+        assert len(findings) == 1, f"stop files: {findings}"
+
+    def over(self) -> None:
+        self.go_on()
+        self.cluster.cancel(*self.jobs)
+
+
+@contextmanager
+def held(site: Site, stages: Iterable[Stage]) -> Iterator[Held]:
+    """The jobs are gone at the end, whatever came of them."""
+    one = Held(site)
+    try:
+        one.bring(stages)
+        yield one
+    finally:
+        one.over()
+
+
+@contextmanager
+def gated(site: Site) -> Iterator[None]:
+    """The controller asks Slurm through the gate meanwhile."""
+    site.cluster.install_gate()
+    site.cluster.kill_controller("TERM")
+    site.cluster.start_controller(STAGES_CONFIG)
+    try:
+        yield
+    finally:
+        site.cluster.command_fault("")
+        site.cluster.let_go()
+        site.cluster.kill_controller("TERM")
+        site.cluster.start_controller(CONFIG)

@@ -1,0 +1,105 @@
+"""Every stage of a restart meets every fault: no intent is lost, each job is requeued once, nothing stays stopped.
+
+The jobs of one test are held at their stages side by side and meet one fault together (stages_kit).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from slurm_test_cluster import wait_for
+
+from .conftest import Site
+from .stages_kit import BATCH_NODE, OF, RANK_NODE, STAGES, STAGES_CONFIG, Held, Stage, gated, held
+
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _gate(site: Site) -> Iterator[None]:
+    with gated(site):
+        yield
+
+
+def lasts(seconds: float, what: str) -> None:
+    """The fault is there for so long."""
+    end = time.monotonic() + seconds
+    wait_for(lambda: time.monotonic() > end, seconds + 5, 0.5, what)
+
+
+def controller_killed(jobs: Held) -> None:
+    jobs.cluster.kill_controller("KILL")
+    jobs.go_on()
+    lasts(8, "the controller is away")
+    jobs.cluster.start_controller(STAGES_CONFIG)
+
+
+def slurmctld_restarted(jobs: Held) -> None:
+    jobs.cluster.stop_slurmctld()
+    try:
+        jobs.go_on()
+        lasts(8, "slurmctld is away")
+    finally:
+        jobs.cluster.start_slurmctld()
+
+
+def slurmd_restarted(node: str) -> Callable[[Held], None]:
+    def fault(jobs: Held) -> None:
+        jobs.cluster.stop_slurmd(node)
+        try:
+            jobs.go_on()
+            lasts(5, "slurmd is away")
+        finally:
+            jobs.cluster.start_slurmd(node)
+    return fault
+
+
+def network_cut(node: str) -> Callable[[Held], None]:
+    def fault(jobs: Held) -> None:
+        jobs.cluster.cut_network(node)
+        try:
+            jobs.go_on()
+            lasts(30, "the network is cut")
+        finally:
+            jobs.cluster.heal_network(node)
+    return fault
+
+
+def commands(word: str) -> Callable[[Held], None]:
+    def fault(jobs: Held) -> None:
+        jobs.cluster.command_fault(word)
+        try:
+            jobs.go_on()
+            lasts(20, "Slurm's commands answer wrongly")
+        finally:
+            jobs.cluster.command_fault("")
+    return fault
+
+
+FAULTS: dict[str, Callable[[Held], None]] = {
+    "controller_killed": controller_killed, "slurmctld_restarted": slurmctld_restarted,
+    "slurmd_restarted_with_the_batch_script": slurmd_restarted(BATCH_NODE),
+    "slurmd_restarted_with_the_rank": slurmd_restarted(RANK_NODE),
+    "network_cut_at_the_batch_script": network_cut(BATCH_NODE), "network_cut_at_the_rank": network_cut(RANK_NODE),
+    "commands_fail": commands("fail"), "answers_lost": commands("lost"), "answers_half": commands("half"),
+}
+SAMPLE = [OF[name] for name in ("TERM-annotated", "TERM-stopping", "TERM-requeuing", "TERM-sent", "TERM-requeued",
+                                "USR1-frozen", "USR1-woken", "USR1-waiting", "USR1-requeuing")]
+
+
+def meets(site: Site, stages: list[Stage], fault: str) -> None:
+    with held(site, stages) as jobs:
+        FAULTS[fault](jobs)
+        jobs.check_each(jobs.came_back_once)
+
+
+def test_the_controller_is_killed_at_a_sample_of_stages(site: Site) -> None:
+    meets(site, SAMPLE, "controller_killed")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_stage_meets_every_fault(site: Site, fault: str) -> None:
+    meets(site, STAGES, fault)
