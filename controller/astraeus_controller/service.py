@@ -62,13 +62,13 @@ class Service:
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
         self.passes = Pass(self.fleet, self.cluster, store.open_findings())
         self.passes.remember(store.keys())
-        self.passes.being_stopped = store.being_stopped
         self.stops = StopFiles(self.fleet)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
         self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit)
         self.restarts.kill_wait_s = kill_wait(settings)
+        self.passes.being_stopped = self.restarts.being_stopped
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
                                self.emit, boottime)
         self.ingest = Ingest(key, self.take_report)

@@ -37,6 +37,8 @@ class Intent(msgspec.Struct, kw_only=True):
     job: int
     target: int
     """Whom ``scontrol requeue`` names: the job, or a heterogeneous job's leader."""
+    others: tuple[int, ...] = ()
+    """A heterogeneous job's other components: stopped, requeued and told with it."""
     run: str
     worker: str
     restarts: int
@@ -80,6 +82,11 @@ class Intent(msgspec.Struct, kw_only=True):
     begun_at: float = 0
     stopped_at: float | None = None
     outcome: str = ""
+
+    @property
+    def jobs(self) -> tuple[int, ...]:
+        """The job, and where it is a component of a heterogeneous one all others of it."""
+        return (self.job, *self.others)
 
 
 def _json(value: object) -> str:
@@ -216,12 +223,6 @@ class Store:
         intent.id = row[0]
         return True
 
-    def being_stopped(self, job: int, restarts: int) -> bool:
-        """Whether a restart of this attempt has got to its stop and is not over."""
-        return self.db.execute(
-            "SELECT 1 FROM intents WHERE job = ? AND restarts = ? AND done_at IS NULL "
-            "AND stage NOT IN ('decided', 'annotated')", (job, restarts)).fetchone() is not None
-
     def reach(self, intent: Intent, stage: str) -> None:
         """Write the stage that is about to begin."""
         intent.stage = stage
@@ -242,10 +243,13 @@ class Store:
     def had_restart(self, finding: int) -> bool:
         return self.db.execute("SELECT 1 FROM intents WHERE finding = ?", (finding,)).fetchone() is not None
 
-    def restarts_of(self, job: int) -> list[Intent]:
-        """Restarts of the job that Slurm carried out, oldest first."""
-        rows = self.db.execute("SELECT intent FROM intents WHERE job = ? AND outcome IN ('restarted', '') "
-                               "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", (job,))
+    def restarts_of(self, job: int, *others: int) -> list[Intent]:
+        """Restarts of the job that Slurm carried out, oldest first; ``others``: the rest of its components, for
+        each restart is one of all of them."""
+        jobs = (job, *others)
+        rows = self.db.execute(f"SELECT intent FROM intents WHERE job IN ({','.join('?' * len(jobs))}) "
+                               "AND outcome IN ('restarted', '') "
+                               "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", jobs)
         return [msgspec.json.decode(row[0], type=Intent) for row in rows]
 
     def stops_between(self, first: float, last: float) -> tuple[int, float | None]:

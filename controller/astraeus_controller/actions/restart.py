@@ -67,8 +67,9 @@ class Restart(OwnStop):
             return
         if not self.acts(self.intent.partition):
             return self._decline("observe", OBSERVE, write=False)
-        outcome = await self.annotations.settle(self.intent.job, self._wanted("restarting", cause=True))
-        self.intent.cause_by_reply = "comment" in outcome.skipped
+        wanted = self._wanted("restarting", cause=True)
+        outcomes = [await self.annotations.settle(job, wanted) for job in self.intent.jobs]
+        self.intent.cause_by_reply = any("comment" in outcome.skipped for outcome in outcomes)
         self.store.reach(self.intent, "annotated")
 
     async def _announce(self) -> None:
@@ -86,18 +87,20 @@ class Restart(OwnStop):
 
     async def _stop_file(self) -> None:
         intent = self.intent
-        self.stops.begin(intent.job, intent.restarts, intent.stop_lines)
+        for job in intent.jobs:
+            self.stops.begin(job, intent.restarts, intent.stop_lines)
         try:
             now = self.clocks.steady()
             until, known_by = now + self.stop_file_wait_s, now + FIRST_REPORTS_S
-            while not self.stops.acknowledged(intent.job) and now < until:
+            while not all(map(self.stops.acknowledged, intent.jobs)) and now < until:
                 await self.clocks.sleep(0.2)
                 now = self.clocks.steady()
                 if now < known_by and not self.stops.known(intent.job):
                     until = now + self.stop_file_wait_s
             self.store.reach(intent, "freezing" if intent.way else "requeuing")
         finally:
-            self.stops.end(intent.job)
+            for job in intent.jobs:
+                self.stops.end(job)
 
     async def _requeue(self) -> None:
         intent = self.intent
@@ -202,8 +205,10 @@ class Restart(OwnStop):
     async def _write_schedule(self, also: dict[str, str]) -> Outcome:
         wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)
         outcome = await self.annotations.settle(self.intent.job, wanted, also)
-        if "comment" in outcome.skipped:
+        others = [await self.annotations.settle(job, wanted) for job in self.intent.others]
+        if any("comment" in one.skipped for one in (outcome, *others)):
             self.intent.cause_by_reply = True
+        outcome = next((one for one in others if one.state == "completing"), outcome)
         if "excluded" in outcome.skipped and self.intent.avoid_note:  # what the comments say is not so
             self.intent.avoid_note = "no node avoided: Slurm refused it"
             await self._write_schedule({})
@@ -252,7 +257,7 @@ class Restart(OwnStop):
     async def _wait_for_report(self, seconds: float) -> bool:
         until = self.clocks.steady() + seconds
         while self.clocks.steady() < until:
-            if self.stops.attempt_reported(self.intent.job, self.intent.restarts + 1):
+            if all(self.stops.attempt_reported(job, self.intent.restarts + 1) for job in self.intent.jobs):
                 return True
             await self.clocks.sleep(0.5)
         return False

@@ -142,8 +142,8 @@ class UnderWay:
         with self.store.together():
             if kind:
                 self._say(kind, message)
-            if wanted is not None:
-                self.annotations.want(self.intent.job, wanted)
+            for job in self.intent.jobs if wanted is not None else ():
+                self.annotations.want(job, wanted)
             self.store.reach(self.intent, "done")
 
     # Small things

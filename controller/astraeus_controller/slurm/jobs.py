@@ -56,6 +56,15 @@ class Jobs:
             raise Away(str(fault)) from None
         return Texts(*found) if found else None
 
+    async def components(self, leader: int) -> list[JobFacts]:
+        """All components of a heterogeneous job that Slurm still knows, the leader first."""
+        mark = _mark()
+        try:
+            return parse.components(await self.commands.run(
+                "squeue", "-h", "-t", "all", "-j", str(leader), "-O", parse.facts_format(mark)), mark, leader)
+        except (Refused, parse.Garbled) as fault:
+            raise Away(str(fault)) from None
+
     async def update(self, job: str, *, comment: str | None = None, admin_comment: str | None = None,
                      start_time: str = "", excluded: str | None = None) -> None:
         """One ``scontrol update``; only what is given is set. ``start_time``: ``now+10``. ``excluded``: the whole

@@ -80,6 +80,13 @@ def facts(text: str, mark: str, job: int) -> tuple[JobFacts, str, str] | None:
     return None
 
 
+def components(text: str, mark: str, leader: int) -> list[JobFacts]:
+    """The components of the heterogeneous job ``leader``, in their order."""
+    rows = [dict(zip(FACTS, record, strict=True)) for record in records(text, mark, len(FACTS))]
+    found = [_facts(_number(row["JobID"]), row) for row in rows if row["HetJobID"] == str(leader)]
+    return sorted(found, key=lambda one: one.component or 0)
+
+
 def _facts(job: int, value: dict[str, str]) -> JobFacts:
     leader = value["HetJobID"]
     return JobFacts(
