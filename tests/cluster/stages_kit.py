@@ -17,7 +17,8 @@ from .conftest import CONFIG, RING, Site
 
 STAGES_CONFIG = CONFIG.replace("[slurm]\n", '[slurm]\nbin = "/opt/gate"\ntimeout_s = 120\nwrite_interval_s = 0.1\n') \
     .replace("backoff_s = 2\n", "backoff_s = 15\nstop_file_wait_s = 30\n")
-BATCH_NODE, RANK_NODE = "c1", "c2"
+BATCH_NODES, RANK_NODES = {"TERM": "c1", "USR1": "c3"}, {"TERM": "c2", "USR1": "c4"}
+"""Where the batch script runs with rank 0, and rank 1, which is stopped."""
 DECIDED = "decided before scontrol update"
 SAVES_S = {"TERM": 4, "USR1": 20}
 ASKED = {"TERM": [], "USR1": ["--stop-signal=USR1@60s"]}
@@ -81,8 +82,8 @@ class Held:
 
     def _submit(self, stage: Stage) -> int:
         ring = f"--save-on {stage.signal} {SAVES_S[stage.signal]} --step-seconds 0.5 --short-if-restarted 20"
-        job = self.site.submit(f"srun {RING} {ring} --print-env\n", "-w", f"{BATCH_NODE},{RANK_NODE}", "-N2", "-n2",
-                               "--stall-after=30s", "--restart-stalled", "--open-mode=append", "-J", stage.id,
+        job = self.site.submit(f"srun {RING} {ring} --print-env\n", "-J", stage.id, "-w", f"{BATCH_NODES[stage.signal]},{RANK_NODES[stage.signal]}", "-N2", "-n2",
+                               "--stall-after=30s", "--restart-stalled", "--open-mode=append",
                                *ASKED[stage.signal], "-o", "/home/alice/stages-%j.txt")
         self.cluster.hold({job: DECIDED})
         return job
@@ -93,12 +94,14 @@ class Held:
             self.cluster.wait_state(job, "RUNNING", timeout=120)
         for job in self.jobs:
             self.site.settled(job, ranks=2, timeout=180)
-        pids = []
-        for job in self.jobs:
-            found = re.search(rf"rank 1 starts on {RANK_NODE} as PID (\d+)", self.output(job))
-            assert found, f"job {job}: rank 1 is not on {RANK_NODE}"
-            pids.append(found[1])
-        self.cluster.run(RANK_NODE, ["kill", "-STOP", *pids], check=True)
+        pids: dict[str, list[str]] = {}
+        for job, stage in self.jobs.items():
+            node = RANK_NODES[stage.signal]
+            found = re.search(rf"rank 1 starts on {node} as PID (\d+)", self.output(job))
+            assert found, f"job {job}: rank 1 is not on {node}"
+            pids.setdefault(node, []).append(found[1])
+        for node, ranks in pids.items():
+            self.cluster.run(node, ["kill", "-STOP", *ranks], check=True)
         self._wait_held(self.jobs, 180, lambda stage: DECIDED)
 
     def _to_stages(self) -> None:
@@ -109,7 +112,7 @@ class Held:
         self._end_themselves(self.named("reviving"))
         self._move([job for job in self.jobs if job not in (*late, *slow)], lambda stage: stage.rule)
         if slow:
-            self.cluster.run(RANK_NODE, ["kill", "-STOP", str(self.cluster.monitor_pid(RANK_NODE))], check=True)
+            self._monitors("STOP")
             self.cluster.hold(dict.fromkeys(slow, "none after none"))
             for job in slow:
                 wait_for(lambda job=job: "stopping" in self.site.kinds(job), 30, 0.2, f"job {job} at its stop file")
@@ -138,9 +141,11 @@ class Held:
     def go_on(self) -> None:
         """Nothing is held any more."""
         self.cluster.let_go()
-        pid = self.cluster.monitor_pid(RANK_NODE)
-        if pid:
-            self.cluster.run(RANK_NODE, ["kill", "-CONT", str(pid)])
+        self._monitors("CONT")
+
+    def _monitors(self, signal: str) -> None:
+        for node in RANK_NODES.values():
+            self.cluster.kill_monitor(node, signal)
 
     def output(self, job: int) -> str:
         return self.cluster.logs("ctl", f"/home/alice/stages-{job}.txt")

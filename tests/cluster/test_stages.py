@@ -6,13 +6,13 @@ The jobs of one test are held at their stages side by side and meet one fault to
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from slurm_test_cluster import wait_for
 
 from .conftest import Site
-from .stages_kit import BATCH_NODE, OF, RANK_NODE, STAGES, STAGES_CONFIG, Held, Stage, gated, held
+from .stages_kit import BATCH_NODES, OF, RANK_NODES, STAGES, STAGES_CONFIG, Held, Stage, gated, held
 
 pytestmark = pytest.mark.alone
 
@@ -45,25 +45,25 @@ def slurmctld_restarted(jobs: Held) -> None:
         jobs.cluster.start_slurmctld()
 
 
-def slurmd_restarted(node: str) -> Callable[[Held], None]:
+def slurmd_restarted(nodes: Iterable[str]) -> Callable[[Held], None]:
     def fault(jobs: Held) -> None:
-        jobs.cluster.stop_slurmd(node)
+        jobs.cluster.on_each(nodes, jobs.cluster.stop_slurmd)
         try:
             jobs.go_on()
             lasts(5, "slurmd is away")
         finally:
-            jobs.cluster.start_slurmd(node)
+            jobs.cluster.on_each(nodes, jobs.cluster.start_slurmd)
     return fault
 
 
-def network_cut(node: str) -> Callable[[Held], None]:
+def network_cut(nodes: Iterable[str]) -> Callable[[Held], None]:
     def fault(jobs: Held) -> None:
-        jobs.cluster.cut_network(node)
+        jobs.cluster.on_each(nodes, jobs.cluster.cut_network)
         try:
             jobs.go_on()
             lasts(30, "the network is cut")
         finally:
-            jobs.cluster.heal_network(node)
+            jobs.cluster.on_each(nodes, jobs.cluster.heal_network)
     return fault
 
 
@@ -80,9 +80,9 @@ def commands(word: str) -> Callable[[Held], None]:
 
 FAULTS: dict[str, Callable[[Held], None]] = {
     "controller_killed": controller_killed, "slurmctld_restarted": slurmctld_restarted,
-    "slurmd_restarted_with_the_batch_script": slurmd_restarted(BATCH_NODE),
-    "slurmd_restarted_with_the_rank": slurmd_restarted(RANK_NODE),
-    "network_cut_at_the_batch_script": network_cut(BATCH_NODE), "network_cut_at_the_rank": network_cut(RANK_NODE),
+    "slurmd_restarted_with_the_batch_script": slurmd_restarted(BATCH_NODES.values()),
+    "slurmd_restarted_with_the_rank": slurmd_restarted(RANK_NODES.values()),
+    "network_cut_at_the_batch_script": network_cut(BATCH_NODES.values()), "network_cut_at_the_rank": network_cut(RANK_NODES.values()),
     "commands_fail": commands("fail"), "answers_lost": commands("lost"), "answers_half": commands("half"),
 }
 SAMPLE = [OF[name] for name in ("TERM-annotated", "TERM-stopping", "TERM-requeuing", "TERM-sent", "TERM-requeued",

@@ -118,8 +118,9 @@ class Bench:
             row = store.finding_id(self.finding.key)
             shown = await jobs.show(123)
             if row is not None and not store.had_restart(row) and shown:
+                components = await jobs.components(shown.facts.leader) if shown.facts.leader else ()
                 intent = evidence.new_intent(
-                    self.finding, shown.facts, number=shown.facts.restarts + 1, budget=10, backoff_s=10,
+                    self.finding, shown.facts, components, number=shown.facts.restarts + 1, budget=10, backoff_s=10,
                     progressed_s=700, stop=self.stop, now=self.time.wall(), avoid=self.avoid)
                 assert store.begin(intent, row)
                 intents = [intent]
