@@ -82,9 +82,10 @@ class Held:
 
     def _submit(self, stage: Stage) -> int:
         ring = f"--save-on {stage.signal} {SAVES_S[stage.signal]} --step-seconds 0.5 --short-if-restarted 20"
-        job = self.site.submit(f"srun {RING} {ring} --print-env\n", "-J", stage.id, "-w", f"{BATCH_NODES[stage.signal]},{RANK_NODES[stage.signal]}", "-N2", "-n2",
-                               "--stall-after=30s", "--restart-stalled", "--open-mode=append",
-                               *ASKED[stage.signal], "-o", "/home/alice/stages-%j.txt")
+        nodes = f"{BATCH_NODES[stage.signal]},{RANK_NODES[stage.signal]}"
+        job = self.site.submit(f"srun {RING} {ring} --print-env\n", "-J", stage.id, "-w", nodes, "-N2", "-n2",
+                               "--stall-after=30s", "--restart-stalled", *ASKED[stage.signal],
+                               "--open-mode=append", "-o", "/home/alice/stages-%j.txt")
         self.cluster.hold({job: DECIDED})
         return job
 
@@ -94,15 +95,18 @@ class Held:
             self.cluster.wait_state(job, "RUNNING", timeout=120)
         for job in self.jobs:
             self.site.settled(job, ranks=2, timeout=180)
+        self._signal_rank_1(self.jobs, "STOP")
+        self._wait_held(self.jobs, 180, lambda stage: DECIDED)
+
+    def _signal_rank_1(self, jobs: Iterable[int], signal: str) -> None:
         pids: dict[str, list[str]] = {}
-        for job, stage in self.jobs.items():
-            node = RANK_NODES[stage.signal]
+        for job in jobs:
+            node = RANK_NODES[self.jobs[job].signal]
             found = re.search(rf"rank 1 starts on {node} as PID (\d+)", self.output(job))
             assert found, f"job {job}: rank 1 is not on {node}"
             pids.setdefault(node, []).append(found[1])
         for node, ranks in pids.items():
-            self.cluster.run(node, ["kill", "-STOP", *ranks], check=True)
-        self._wait_held(self.jobs, 180, lambda stage: DECIDED)
+            self.cluster.run(node, ["kill", f"-{signal}", *ranks], check=True)
 
     def _to_stages(self) -> None:
         """Those whose way is long first: where the ranks save they save while the fault comes."""
@@ -130,9 +134,9 @@ class Held:
         wait_for(lambda: not missing(), timeout, 1, "every restart is held at its stage", missing)
 
     def _end_themselves(self, jobs: list[int]) -> None:
-        """Their steps are killed, so their batch scripts end; then the requeue that was held comes too late."""
+        """They lose a rank, so their scripts end; then the requeue that was held comes too late."""
+        self._signal_rank_1(jobs, "KILL")
         for job in jobs:
-            self.cluster.run("ctl", ["scancel", "--signal=KILL", str(job)], check=True)
             self.cluster.wait_state(job, "FAILED", timeout=60)
         self._move(jobs, lambda stage: stage.rule)
 

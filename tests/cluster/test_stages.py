@@ -82,7 +82,8 @@ FAULTS: dict[str, Callable[[Held], None]] = {
     "controller_killed": controller_killed, "slurmctld_restarted": slurmctld_restarted,
     "slurmd_restarted_with_the_batch_script": slurmd_restarted(BATCH_NODES.values()),
     "slurmd_restarted_with_the_rank": slurmd_restarted(RANK_NODES.values()),
-    "network_cut_at_the_batch_script": network_cut(BATCH_NODES.values()), "network_cut_at_the_rank": network_cut(RANK_NODES.values()),
+    "network_cut_at_the_batch_script": network_cut(BATCH_NODES.values()),
+    "network_cut_at_the_rank": network_cut(RANK_NODES.values()),
     "commands_fail": commands("fail"), "answers_lost": commands("lost"), "answers_half": commands("half"),
 }
 SAMPLE = [OF[name] for name in ("TERM-annotated", "TERM-stopping", "TERM-requeuing", "TERM-sent", "TERM-requeued",

@@ -245,6 +245,8 @@ class Restart(OwnStop):
         state = facts.state if facts else "gone"
         if facts is not None and facts.state in ("SUSPENDED", "STOPPED", "SIGNALING") and self._same(facts):
             return await self.clocks.sleep(SLOW_LOOK_S)
+        if facts is not None and facts.state == "COMPLETING" and self._same(facts):
+            return await self.clocks.sleep(LOOK_S)  # history is to say how it ended
         self._decline("another", f"the job is {state} by now" if facts is None or self._same(facts)
                       else "the job was requeued meanwhile")
 
