@@ -180,8 +180,8 @@ class Held:
                 wrong.append(f"{stage.id} (job {job}, {slurm}): {fault}\n    {events}\n    {self.orders(job)}")
         assert not wrong, "\n".join(wrong)
 
-    def came_back_once(self, job: int, stage: Stage) -> None:
-        """Requeued once, every rank saved, the next attempt knew why and came to its end."""
+    def came_back_once(self, job: int, stage: Stage, *, cause: bool = True, comment: str = "") -> None:
+        """Requeued once, every rank saved, the next attempt knew why and came to its end, the Comment is its user's."""
         self.cluster.wait_state(job, "COMPLETED", timeout=240)
         self.site.wait_event(job, "restarted", timeout=60)
         kinds, out = self.site.kinds(job), self.output(job)
@@ -191,12 +191,13 @@ class Held:
                 ("findings", kinds.count("stalled"), 1), ("intents", kinds.count("restart_intended"), 1),
                 ("requeues", kinds.count("requeued"), 1), ("ends of restarts", kinds.count("restarted"), 1),
                 ("ends otherwise", {"restart_declined", "ended_during_stop"} & set(kinds), set()),
-                ("cause", "ASTRAEUS_RESTART_CAUSE=stalled" in out, True),
+                ("cause", not cause or "ASTRAEUS_RESTART_CAUSE=stalled" in out, True),
                 ("count", "ASTRAEUS_RESTART_COUNT=1" in out, True)):
             assert seen == right, f"{what}: {seen}, not {right}"
         if not stage.ended:
             self.saved(stage, out)
-        wait_for(lambda: "[astraeus" not in self.site.rows(job, "Comment")[-1]["Comment"], 60, 1, "a clean Comment")
+        wait_for(lambda: self.site.rows(job, "Comment")[-1]["Comment"] == comment, 60, 1, f"Comment: {comment}",
+                 lambda: self.site.rows(job, "Comment"))
 
     def saved(self, stage: Stage, out: str) -> None:
         """Both ranks were asked once, found one stop file, and have saved."""

@@ -47,6 +47,8 @@ class Jobs:
         try:
             text = await self.commands.run("squeue", "-h", "-t", "all", "-j", str(job),
                                            "-O", parse.facts_format(mark))
+            if not text:  # a job that Slurm does not know is an error of squeue's, with words
+                raise Away(f"squeue printed nothing of job {job}")
             found = parse.facts(text, mark, job)
         except Refused as refusal:
             if UNKNOWN_JOB in str(refusal):
