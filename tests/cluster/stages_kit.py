@@ -164,6 +164,11 @@ class Held:
         """Of all attempts, as accounting has them."""
         return [row["State"].split()[0] for row in self.site.rows(job)]
 
+    def attempts(self, job: int, stage: Stage) -> list[str]:
+        """The same, where accounting may have seen the end of a job before its requeue or not."""
+        states = self.states(job)
+        return ["REQUEUED", *states[1:]] if stage.ended and states[:1] == ["FAILED"] else states
+
     def orders(self, job: int) -> list[str]:
         """Every signal and requeue that was sent for the job."""
         return [line for _, line in self.cluster.sent() if line.endswith(f" {job}")]
@@ -185,9 +190,8 @@ class Held:
         self.cluster.wait_state(job, "COMPLETED", timeout=240)
         self.site.wait_event(job, "restarted", timeout=60)
         kinds, out = self.site.kinds(job), self.output(job)
-        first = "FAILED" if stage.ended else "REQUEUED"
         for what, seen, right in (
-                ("restarts", self.shown(job, "Restarts"), "1"), ("attempts", self.states(job), [first, "COMPLETED"]),
+                ("restarts", self.shown(job, "Restarts"), "1"), ("attempts", self.attempts(job, stage), ["REQUEUED", "COMPLETED"]),
                 ("findings", kinds.count("stalled"), 1), ("intents", kinds.count("restart_intended"), 1),
                 ("requeues", kinds.count("requeued"), 1), ("ends of restarts", kinds.count("restarted"), 1),
                 ("ends otherwise", {"restart_declined", "ended_during_stop"} & set(kinds), set()),
