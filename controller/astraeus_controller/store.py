@@ -169,6 +169,11 @@ class Store:
         row = self.db.execute("SELECT id FROM findings WHERE key = ? AND closed_at IS NULL", (key,)).fetchone()
         return row[0] if row else None
 
+    def closed_why(self, key: str) -> str:
+        """Why the last finding with this key was closed; "" where it is open."""
+        row = self.db.execute("SELECT why FROM findings WHERE key = ? ORDER BY id DESC", (key,)).fetchone()
+        return row[0] if row else ""
+
     def stalled_jobs_since(self, at: float) -> int:
         """How many jobs became stalled since then."""
         return int(self.db.execute(

@@ -191,7 +191,8 @@ class Held:
         self.site.wait_event(job, "restarted", timeout=60)
         kinds, out = self.site.kinds(job), self.output(job)
         for what, seen, right in (
-                ("restarts", self.shown(job, "Restarts"), "1"), ("attempts", self.attempts(job, stage), ["REQUEUED", "COMPLETED"]),
+                ("restarts", self.shown(job, "Restarts"), "1"),
+                ("attempts", self.attempts(job, stage), ["REQUEUED", "COMPLETED"]),
                 ("findings", kinds.count("stalled"), 1), ("intents", kinds.count("restart_intended"), 1),
                 ("requeues", kinds.count("requeued"), 1), ("ends of restarts", kinds.count("restarted"), 1),
                 ("ends otherwise", {"restart_declined", "ended_during_stop"} & set(kinds), set()),

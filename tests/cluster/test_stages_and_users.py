@@ -78,9 +78,10 @@ class Acted:
         for job in self.of("hold"):
             self.cluster.run("ctl", f"scontrol release {job}; scontrol update jobid={job} StartTime=now+3", check=True)
         for job in self.of("requeue"):
-            wait_for(lambda job=job: self.jobs.shown(job, "JobState") == "PENDING"
-                     and {"restart_declined", "requeued"} & set(self.site.kinds(job)), 90, 0.5,
-                     f"requeued and seen: {self.jobs.jobs[job].id}", lambda job=job: self.site.history(job))
+            wait_for(lambda job=job: self.jobs.shown(job, "JobState") not in ("COMPLETING", "FAILED")
+                     and {"restart_declined", "requeued"} & set(self.site.kinds(job)), 150, 0.5,
+                     f"requeued and seen: {self.jobs.jobs[job].id}", lambda job=job: self.site.kinds(job))
+            # Slurm's own begin time is two minutes ahead; where ours has been set the job may run by now.
             self.cluster.run("ctl", f"scontrol update jobid={job} StartTime=now+3")
 
     def check(self, job: int, stage: Stage) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from astraeus_protocol.durations import say_seconds
 
 from ..slurm.command import Refused
+from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, UnderWay
 
@@ -92,6 +93,9 @@ class OwnStop(UnderWay):
                 await self.jobs.signal(facts.requeued_as, "CONT")
             await self.jobs.signal(facts.requeued_as, intent.signal, full=intent.way == "full")
         except Refused as refusal:
+            again = await self._facts()
+            if again is None or again.state in (*ENDED, "COMPLETING") or not self._same(again):
+                return  # that is why: the next look carries out what became of it
             self._say("signal_refused", f"Slurm refused to send {intent.signal}: {refusal}; it is requeued at once")
             return self.store.reach(intent, "requeuing")
         self._may_have_woken = intent.signal == "CONT"

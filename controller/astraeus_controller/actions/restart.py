@@ -237,7 +237,8 @@ class Restart(OwnStop):
         """Until the stop file is written a finding that closed ends the restart."""
         if self.store.finding_id(self.intent.finding_key) is not None:
             return False
-        self._done("healed", self._over("progress again"))
+        why = self.store.closed_why(self.intent.finding_key)
+        self._done("healed", self._over("progress again" if why == "progress" else why or "no longer stalled"))
         return True
 
     async def _not_ours(self, facts: JobFacts | None) -> None:

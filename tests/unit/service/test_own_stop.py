@@ -244,6 +244,24 @@ async def test_refused_signal_is_requeued_at_once(tmp_path: Path, refused: str) 
     assert bench.kinds() == ["stopping", "signal_refused", "requeued", "scheduled", "restarted"]
 
 
+@pytest.mark.parametrize("values", [{"state": "COMPLETING", "then": "CANCELLED"},
+                                    {"state": "PENDING", "restarts": 1, "start": "N/A"}])
+async def test_cancelled_or_requeued_between_the_look_and_the_signal(tmp_path: Path, values: dict[str, Any]) -> None:
+    """Slurm refuses the signal; nothing is said of a requeue at once, and none is sent."""
+    bench = Bench(tmp_path, STEPS, comment="mine")
+
+    class Meanwhile(FakeCommands):
+        async def run(self, *args: str, timeout_s: float | None = None) -> str:
+            if args[:2] == ("scancel", "--signal=CONT"):
+                bench.job.update(values)
+            return await super().run(*args)
+
+    await bench.life(Meanwhile(bench.slurm))
+    assert (bench.slurm.called("scontrol", "requeue"), bench.job["requeued"]) == ([], 0)
+    assert "signal_refused" not in bench.kinds()
+    assert bench.kinds()[-1] in ("ended_during_stop", "restart_declined")
+
+
 @pytest.mark.parametrize("values", [{"requeue": 0}, {}])
 async def test_a_requeue_that_comes_to_nothing_leaves_nothing_frozen(tmp_path: Path, values: dict[str, int]) -> None:
     bench = Bench(tmp_path, STEPS, comment="mine", **values)

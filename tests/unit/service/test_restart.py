@@ -231,6 +231,19 @@ async def test_healed_before_the_stop_file(tmp_path: Path) -> None:
     assert bench.job["admin_comment"] == "[astraeus: stalled 14:02-14:14, rank 5 on c3, progress again]"
 
 
+async def test_ended_before_the_stop_file(tmp_path: Path) -> None:
+    """Its finding was closed by its end: that is no progress."""
+    bench = Bench(tmp_path, comment="mine")
+    with pytest.raises(Died):
+        await bench.life(Mortal(bench.slurm, 3))
+    bench.store.close_finding(finding().key, "the job ended")
+    bench.job.update(state="CANCELLED", end="2026-11-30T14:15:00")
+    await bench.life()
+    assert (bench.job["requeued"], bench.outcome()) == (0, "healed")
+    assert bench.job["recorded"]["AdminComment"] == (
+        "[astraeus: stalled 14:02-14:14, rank 5 on c3, the job ended]")
+
+
 @pytest.mark.parametrize("look", [3, 4, 5])
 async def test_its_user_cancels(tmp_path: Path, look: int) -> None:
     """Before the requeue: nothing is revived."""
