@@ -62,7 +62,7 @@ class Service:
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
         self.passes = Pass(self.fleet, self.cluster, store.open_findings())
         self.passes.remember(store.keys())
-        self.stops = StopFiles(self.fleet)
+        self.stops = StopFiles(self.fleet, boottime)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
         self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
@@ -100,7 +100,7 @@ class Service:
         if self.record:
             self.record.report(report, now, time.time())
         self.judging.touched(self.fleet.report(report, now))
-        suspects = self.passes.suspect_jobs() | self.stops.jobs | self.inquiries.urgent
+        suspects = self.passes.suspect_jobs() | self.stops.jobs | self.restarts.signalled | self.inquiries.urgent
         return wire.Reply(
             nonce=report.nonce, next_s=self.fleet.next_s(report.node, suspects, self.judging.near),
             commands=self.stops.commands(report.jobs), tied=self.fleet.tied_steps(report.node),

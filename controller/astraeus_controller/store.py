@@ -67,6 +67,10 @@ class Intent(msgspec.Struct, kw_only=True):
     """The batch script was, or was about to be, frozen: the job's state STOPPED is ours."""
     signals: int = 0
     """How often our own signal was sent, or was about to be."""
+    stray: bool = False
+    """A signal of ours may not have reached a node: Slurm keeps it and delivers it to whatever runs there then."""
+    heard: bool = False
+    """Every node was heard for as long as Slurm tries to deliver a signal."""
     hit_at: float | None = None
     """Unix time right after the look that saw the job alive, right before a signal or requeue that Slurm took."""
     revived: bool = False

@@ -33,6 +33,9 @@ START_MIN_S = 3.0
 """The next attempt begins no sooner than this after the last one has left its nodes: on 22.05 a job that starts in
 the second in which its nodes revoked its credential is refused there ("already killed") and FAILED, or runs without
 its Prolog."""
+STRAY_S = 120.0
+"""The same where a signal of ours may not have reached a node: slurmctld tries again each minute, and a signal that
+finds no job there is over. It is Slurm's own delay of a requeued job, too."""
 REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 
@@ -171,7 +174,7 @@ class Restart(OwnStop):
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
             # Bounded on both sides: whatever the time of day was set to, and never at once (START_MIN_S).
-            wait_s = round(max(min(left, intent.backoff_s), START_MIN_S))
+            wait_s = round(max(min(left, intent.backoff_s), STRAY_S if intent.stray else START_MIN_S))
             also["start_time"] = f"now+{wait_s}"
             said.append(f"starts not before {_second(self.clocks.wall() + wait_s)} UTC")
         elif facts.state == "PENDING":
@@ -222,6 +225,9 @@ class Restart(OwnStop):
             return
         if facts.restarts > self.intent.restarts + 1:  # the next attempt was, and is no more
             said = "it was requeued again since"
+        elif facts.state == "STOPPED" and self.intent.stray:
+            await self._thaw(facts)  # our STOP, late all the same
+            return await self.clocks.sleep(SLOW_LOOK_S)
         elif facts.state == "RUNNING":
             await self._wait_for_report(REPORTED_S)
             said = f"it runs again on {facts.nodelist}, cause stalled"

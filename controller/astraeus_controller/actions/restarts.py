@@ -83,6 +83,12 @@ class Restarts:
         return (running is not None and running[0].intent.restarts == restarts
                 and running[0].intent.stage not in ("decided", "annotated", "done"))
 
+    @property
+    def signalled(self) -> set[int]:
+        """Jobs that get signals of ours: whether their nodes are heard meanwhile is looked at closely."""
+        return {job for job, (restart, _) in self._running.items()
+                if restart.intent.stage in ("freezing", "signalling", "waiting")}
+
     def cause(self, job: int, restarts: int) -> str:
         """Why this attempt runs, where the Comment could not carry it; "" for none."""
         running = self._running.get(job)

@@ -18,8 +18,9 @@ FACTS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "Stat
          "UserID", "Account", "Partition", "QOS", "RestartCnt", "Requeue", "BatchFlag", "StartTime", "EndTime",
          "TimeUsed", "TimeLimit", "NodeList", "NumNodes", "PriorityLong", "exit_code", "Name", "STDOUT",
          "Comment", "admin_comment")
-STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,COMPLETING"
-"""CONFIGURING: with PrologFlags=Alloc a node reports while Prolog still runs on another."""
+STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,COMPLETING"
+"""CONFIGURING: with PrologFlags=Alloc a node reports while Prolog still runs on another. SIGNALING: for as long as a
+node does not answer to a STOP; two polls without it were once taken for the job's end."""
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL",
                    "DEADLINE", "PREEMPTED", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"})
 NOTHING = ("(null)", "N/A", "Unknown", "None")

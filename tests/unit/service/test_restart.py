@@ -65,6 +65,7 @@ class Stops:
         self.heard = True
         self.asked: list[dict[str, str]] = []
         self.ended = 0
+        self.quiet = 0.0
 
     def begin(self, number: int, restarts: int, lines: dict[str, str]) -> None:
         assert (number, restarts) == (123, self.slurm.job(123)["restarts"])
@@ -78,6 +79,9 @@ class Stops:
 
     def acknowledged(self, number: int) -> bool:
         return self.answer
+
+    def quiet_s(self, number: int) -> float:
+        return self.quiet
 
     def attempt_reported(self, number: int, restarts: int) -> bool:
         return bool(self.slurm.job(number)["state"] == "RUNNING")
