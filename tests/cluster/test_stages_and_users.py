@@ -28,6 +28,8 @@ COMMANDS = {
     "suspend": ("root", "scontrol suspend {job}"), "requeue": ("alice", "scontrol requeue {job}"),
     "comment": ("alice", f"scontrol update jobid={{job}} Comment={WORDS}"),
 }
+OVER = {"restart_declined", "ended_during_stop", "requeued", "restarted", "stalled_over", "progress"}
+"""Events that tell that a restart, or before its stop the finding, has come to an end."""
 Pairs = list[tuple[Stage, str]]
 SAMPLE: Pairs = [(OF[stage], action) for stage, action in (
     ("TERM-annotated", "cancel"), ("USR1-woken", "cancel"), ("USR1-requeuing", "cancel"), ("TERM-requeued", "cancel"),
@@ -79,7 +81,7 @@ class Acted:
             self.cluster.run("ctl", f"scontrol release {job}; scontrol update jobid={job} StartTime=now+3", check=True)
         for job in self.of("requeue"):
             wait_for(lambda job=job: self.jobs.shown(job, "JobState") not in ("COMPLETING", "FAILED")
-                     and {"restart_declined", "requeued"} & set(self.site.kinds(job)), 150, 0.5,
+                     and OVER & set(self.site.kinds(job)), 150, 0.5,
                      f"requeued and seen: {self.jobs.jobs[job].id}", lambda job=job: self.site.kinds(job))
             # Slurm's own begin time is two minutes ahead; where ours has been set the job may run by now.
             self.cluster.run("ctl", f"scontrol update jobid={job} StartTime=now+3")
@@ -96,8 +98,7 @@ class Acted:
                 self.jobs.came_back_once(job, stage)
 
     def cancelled(self, job: int, stage: Stage) -> None:
-        over = {"restart_declined", "ended_during_stop", "restarted", "stalled_over"}
-        wait_for(lambda: over & set(self.site.kinds(job)), 90, 1, "the restart is over", lambda: self.site.history(job))
+        wait_for(lambda: OVER & set(self.site.kinds(job)), 90, 1, "the restart is over", lambda: self.site.history(job))
         self.cluster.wait_state(job, "CANCELLED", timeout=60)
         assert self.restarts(job) == ("1" if stage.name in AFTER else "0"), f"restarts: {self.restarts(job)}"
         states = self.jobs.states(job)
