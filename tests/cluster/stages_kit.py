@@ -102,8 +102,9 @@ class Held:
         pids: dict[str, list[str]] = {}
         for job in jobs:
             node = RANK_NODES[self.jobs[job].signal]
-            found = re.search(rf"rank 1 starts on {node} as PID (\d+)", self.output(job))
-            assert found, f"job {job}: rank 1 is not on {node}"
+            line = rf"rank 1 starts on {node} as PID (\d+)"
+            found = wait_for(lambda job=job, line=line: re.search(line, self.output(job)), 30, 0.5,
+                             f"rank 1 of job {job} on {node}", lambda job=job: self.output(job)[:500])
             pids.setdefault(node, []).append(found[1])
         for node, ranks in pids.items():
             self.cluster.run(node, ["kill", f"-{signal}", *ranks], check=True)
