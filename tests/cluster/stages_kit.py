@@ -7,6 +7,7 @@ then where it is wanted; the stage that waits for the stop file is held by a mon
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -219,6 +220,20 @@ class Held:
     def over(self) -> None:
         self.go_on()
         self.cluster.cancel(*self.jobs)
+
+
+def lasts(seconds: float, what: str) -> None:
+    """A fault is there for so long."""
+    end = time.monotonic() + seconds
+    wait_for(lambda: time.monotonic() > end, seconds + 5, 0.5, what)
+
+
+def controller_killed(jobs: Held) -> None:
+    """Its commands that are held die with it unsent."""
+    jobs.cluster.kill_controller("KILL")
+    jobs.go_on()
+    lasts(8, "the controller is away")
+    jobs.cluster.start_controller(STAGES_CONFIG)
 
 
 @contextmanager

@@ -1,39 +1,24 @@
 """Every stage of a restart meets every fault: no intent is lost, each job is requeued once, nothing stays stopped.
 
-The jobs of one test are held at their stages side by side and meet one fault together (stages_kit).
+The jobs of one test are held at their stages side by side and meet one fault together (stages_kit). A sample of
+stages at which the controller is killed is in test_stages_and_users.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
-from slurm_test_cluster import wait_for
-
 from .conftest import Site
-from .stages_kit import BATCH_NODES, OF, RANK_NODES, STAGES, STAGES_CONFIG, Held, Stage, gated, held
+from .stages_kit import BATCH_NODES, RANK_NODES, STAGES, Held, controller_killed, gated, held, lasts
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.full]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _gate(site: Site) -> Iterator[None]:
     with gated(site):
         yield
-
-
-def lasts(seconds: float, what: str) -> None:
-    """The fault is there for so long."""
-    end = time.monotonic() + seconds
-    wait_for(lambda: time.monotonic() > end, seconds + 5, 0.5, what)
-
-
-def controller_killed(jobs: Held) -> None:
-    jobs.cluster.kill_controller("KILL")
-    jobs.go_on()
-    lasts(8, "the controller is away")
-    jobs.cluster.start_controller(STAGES_CONFIG)
 
 
 def slurmctld_restarted(jobs: Held) -> None:
@@ -86,21 +71,10 @@ FAULTS: dict[str, Callable[[Held], None]] = {
     "network_cut_at_the_rank": network_cut(RANK_NODES.values()),
     "commands_fail": commands("fail"), "answers_lost": commands("lost"), "answers_half": commands("half"),
 }
-SAMPLE = [OF[name] for name in ("TERM-annotated", "TERM-stopping", "TERM-requeuing", "TERM-sent", "TERM-requeued",
-                                "USR1-frozen", "USR1-woken", "USR1-waiting", "USR1-requeuing")]
 
 
-def meets(site: Site, stages: list[Stage], fault: str) -> None:
-    with held(site, stages) as jobs:
-        FAULTS[fault](jobs)
-        jobs.check_each(jobs.came_back_once)
-
-
-def test_the_controller_is_killed_at_a_sample_of_stages(site: Site) -> None:
-    meets(site, SAMPLE, "controller_killed")
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_stage_meets_every_fault(site: Site, fault: str) -> None:
-    meets(site, STAGES, fault)
+    with held(site, STAGES) as jobs:
+        FAULTS[fault](jobs)
+        jobs.check_each(jobs.came_back_once)

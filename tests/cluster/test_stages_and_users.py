@@ -7,13 +7,13 @@ that moment ends with our requeue, a Comment is overwritten. Those moments are l
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from slurm_test_cluster import wait_for
 
 from .conftest import Site
-from .stages_kit import OF, STAGES, Held, Stage, gated, held
+from .stages_kit import OF, STAGES, Held, Stage, controller_killed, gated, held
 
 pytestmark = pytest.mark.alone
 WORDS = "words-of-its-user"
@@ -26,12 +26,14 @@ SPARED = {
 COMMANDS = {
     "cancel": ("alice", "scancel {job}"), "hold": ("alice", "scontrol hold {job}"),
     "suspend": ("root", "scontrol suspend {job}"), "requeue": ("alice", "scontrol requeue {job}"),
-    "comment": ("alice", f"scontrol update jobid={{job}} Comment={WORDS}"),
+    "comment": ("alice", f"scontrol update jobid={{job}} Comment={WORDS}"), "nothing": ("alice", "true"),
 }
 OVER = {"restart_declined", "ended_during_stop", "requeued", "restarted", "stalled_over", "progress"}
 """Events that tell that a restart, or before its stop the finding, has come to an end."""
 Pairs = list[tuple[Stage, str]]
 SAMPLE: Pairs = [(OF[stage], action) for stage, action in (
+    *((stage, "nothing") for stage in ("TERM-annotated", "TERM-stopping", "TERM-requeuing", "TERM-sent",
+                                       "TERM-requeued", "USR1-frozen", "USR1-woken", "USR1-waiting", "USR1-requeuing")),
     ("TERM-annotated", "cancel"), ("USR1-woken", "cancel"), ("USR1-requeuing", "cancel"), ("TERM-requeued", "cancel"),
     ("USR1-waiting", "hold"), ("USR1-frozen", "suspend"), ("TERM-requeuing", "requeue"), ("USR1-signalling", "requeue"),
     ("TERM-sent", "comment"), ("USR1-waiting", "comment"))]
@@ -46,7 +48,7 @@ def _gate(site: Site) -> Iterator[None]:
 class Acted:
     """Jobs at their stages, and what was done to each."""
 
-    def __init__(self, jobs: Held, pairs: Pairs) -> None:
+    def __init__(self, jobs: Held, pairs: Pairs, fault: Callable[[Held], None]) -> None:
         self.jobs, self.site, self.cluster = jobs, jobs.site, jobs.cluster
         self.by = dict(zip(jobs.jobs, (action for _, action in pairs), strict=True))
         for job, action in self.by.items():
@@ -54,7 +56,7 @@ class Acted:
             done = self.cluster.run("ctl", command.format(job=job), user=user)
             refused = action == "requeue" and jobs.jobs[job].name in AFTER
             assert done.ok or refused, f"{jobs.jobs[job].id}, {action}: {done.err}"
-        jobs.go_on()
+        fault(jobs)
 
     def of(self, action: str) -> list[int]:
         return [job for job, one in self.by.items() if one == action]
@@ -112,18 +114,18 @@ class Acted:
         wait_for(lambda: "[astraeus" not in self.site.rows(job, "Comment")[-1]["Comment"], 60, 1, "a clean Comment")
 
 
-def stands(site: Site, pairs: Pairs) -> None:
+def stands(site: Site, pairs: Pairs, fault: Callable[[Held], None] = Held.go_on) -> None:
     with held(site, [stage for stage, _ in pairs]) as jobs:
-        acted = Acted(jobs, pairs)
+        acted = Acted(jobs, pairs, fault)
         acted.let_on()
         jobs.check_each(acted.check)
 
 
-def test_what_its_user_does_at_a_sample_of_stages(site: Site) -> None:
-    stands(site, SAMPLE)
+def test_a_sample_of_stages_where_the_controller_is_killed_as_well(site: Site) -> None:
+    stands(site, SAMPLE, controller_killed)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("action", COMMANDS)
+@pytest.mark.parametrize("action", SPARED)
 def test_what_its_user_does_at_every_stage(site: Site, action: str) -> None:
     stands(site, [(stage, action) for stage in STAGES if stage.name not in SPARED[action]])
