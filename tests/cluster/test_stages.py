@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+
 from .conftest import Site
 from .stages_kit import BATCH_NODES, RANK_NODES, STAGES, Held, controller_killed, gated, held, lasts
 
