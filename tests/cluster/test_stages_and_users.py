@@ -92,6 +92,8 @@ class Acted:
         match self.by[job]:
             case "cancel":
                 self.cancelled(job, stage)
+            case "suspend" if stage.name in ("decided", "annotated"):
+                self.healed(job)
             case "requeue" if stage.name not in AFTER:
                 self.requeued_by_its_user(job, stage)
             case "comment":
@@ -105,6 +107,12 @@ class Acted:
         assert self.restarts(job) == ("1" if stage.name in AFTER else "0"), f"restarts: {self.restarts(job)}"
         states = self.jobs.states(job)
         assert states == ["REQUEUED"] * (len(states) - 1) + ["CANCELLED"], states
+
+    def healed(self, job: int) -> None:
+        """Before the stop: the resume wakes the rank that had been stopped, too, and that is progress."""
+        self.site.wait_event(job, "progress", timeout=90)
+        seen = (self.restarts(job), self.jobs.shown(job, "JobState"), "stopping" in self.site.kinds(job))
+        assert seen == ("0", "RUNNING", False), f"restarts, state, stopping: {seen}"
 
     def requeued_by_its_user(self, job: int, stage: Stage) -> None:
         self.cluster.wait_state(job, "COMPLETED", timeout=240)
