@@ -90,8 +90,9 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
     ``others``: the other components of a heterogeneous job, for Slurm requeues all of them."""
     others = others or {}
     job, policy = picture.job, picture.job.policy
-    steps = [step for step in job.steps if step.watched and not step.ended]
-    own = next((step for step in steps if step.step == finding.step), None)
+    whole = [picture, *filter(None, others.values())]
+    steps = [step for one in whole for step in one.job.steps if step.watched and not step.ended]
+    own = next((step for step in job.steps if step.step == finding.step and step.watched and not step.ended), None)
     if own is not None:
         policy = own.policy
     stop = choose(picture, finding.step, policy, kill_wait_s)
@@ -122,7 +123,8 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         last_words=shortened(own.finished.line) if own is not None and own.finished else "",
         in_d=in_d,
         traced=tuple(worker.name for worker in workers if any(p.traced for p in worker.processes)),
-        silent_nodes=job.silent_nodes, ranks=ranks, ranks_unknown=max(0, ranks - known),
+        silent_nodes=tuple(node for one in whole for node in one.job.silent_nodes),
+        ranks=ranks, ranks_unknown=max(0, ranks - known),
         completing_nodes=completing_nodes,
         stalled_jobs=store.stalled_jobs_since(now - BREAKER_WINDOW_S), watched_jobs=watched_jobs,
         breaker_jobs=site.breaker_jobs, breaker_share=site.breaker_share,

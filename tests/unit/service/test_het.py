@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from astraeus_controller.actions import evidence
+from astraeus_controller.actions.may_restart import may_restart
 from astraeus_controller.actions.way import Stop, all_gone
 from astraeus_controller.rules.picture import Picture
 from astraeus_controller.slurm.jobs import Jobs
 from fake_slurm import job
 from service_kit import FakeCommands, finding
-from test_may_restart import picture, step, worker
+from test_may_restart import gather, picture, process, step, worker
 from test_own_stop import exited, orders
 from test_restart import CLOSING, Bench, Died, Mortal
 
@@ -86,6 +87,15 @@ async def test_what_was_restarted_once_counts_for_all_components(tmp_path: Path)
 def test_all_gone(other: Picture | None, gone: bool) -> None:
     assert all_gone([picture(step("0", exited(0))), other], 0, full=False) is gone
     assert not all_gone([picture(step("0", worker(0))), other], 0, full=False)
+
+
+def test_what_declines_a_restart_in_another_component() -> None:
+    stuck = picture(step("0", worker(0)))
+    in_d = picture(step("0", worker(1, processes=(process(state="D", state_s=30.0),))))
+    silent = picture(step("0", worker(1)), silent_nodes=("c3", "c4"))
+    assert may_restart(gather(stuck, others={124: picture(step("0", worker(1)))})).answer == "yes"
+    assert "state D" in may_restart(gather(stuck, others={124: in_d})).sentence
+    assert may_restart(gather(stuck, others={124: silent})).sentence == "2 of its nodes are silent (c3 and 1 more)"
 
 
 def test_a_step_of_another_component_that_progresses() -> None:
