@@ -13,12 +13,14 @@ that dies goes on, and no way out leaves the script frozen.
 
 from __future__ import annotations
 
+import math
+
 from astraeus_protocol.durations import say_seconds
 
 from ..slurm.command import Refused
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
-from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, UnderWay
+from .under_way import COMMANDS_MAX, FIRST_REPORTS_S, LOOK_S, OBSERVE, SLOW_LOOK_S, UnderWay
 
 QUIET_S = 8.0
 """A node that is to report every 2 s and was not heard for so long may not be reached by Slurm either."""
@@ -137,7 +139,10 @@ class OwnStop(UnderWay):
         intent = self.intent
         if intent.heard or intent.stray:
             return
-        if any(self.stops.quiet_s(job) > QUIET_S for job in intent.jobs):
+        quiet_s = max(map(self.stops.quiet_s, intent.jobs))
+        if quiet_s == math.inf and self.clocks.steady() - self._began < FIRST_REPORTS_S:
+            return  # a controller that has just started
+        if quiet_s > QUIET_S:
             self._went_astray(intent.signal)
         elif intent.hit_at is None or self.clocks.wall() - intent.hit_at >= TRIES_S:
             intent.heard = True

@@ -18,7 +18,7 @@ from ..slurm.types import JobFacts
 from . import annotate
 from .own_stop import OwnStop
 from .revive import ended_on_ours
-from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
+from .under_way import COMMANDS_MAX, FIRST_REPORTS_S, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
 from .writer import Outcome, Wanted
 
 PENDING_LOOK_S = 60.0
@@ -27,8 +27,6 @@ heard at once."""
 REPEAT_S = 5.0
 """A requeue that Slurm took but whose effect can't be seen is repeated after this time."""
 BROKEN_S = 60.0
-FIRST_REPORTS_S = 20.0
-"""A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
 START_MIN_S = 3.0
 """The next attempt begins no sooner than this after the last one has left its nodes: on 22.05 a job that starts in
 the second in which its nodes revoked its credential is refused there ("already killed") and FAILED, or runs without

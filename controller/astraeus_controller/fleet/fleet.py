@@ -225,7 +225,9 @@ class Fleet:
         return {name for name, part in live.items() if part.job.stop_file}, set(live)
 
     def quiet_s(self, job: int, now: float) -> float:
-        """Since the last report of the job's node that was heard the longest ago; infinite where none is known."""
+        """Since the last report of the job's node that was heard the longest ago; infinite where one never was."""
+        if not self.all_heard(job):
+            return math.inf
         return max((now - self.nodes[name].received for name in self.nodes_of(job)), default=math.inf)
 
     def next_s(self, node: str, suspect_jobs: set[int], near_jobs: AbstractSet[int] = frozenset()) -> float:

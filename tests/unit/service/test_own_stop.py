@@ -1,5 +1,6 @@
 """The second way of stopping: the batch script frozen, our own signal, its grace; never left frozen."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,8 @@ def begins(bench: Bench) -> list[str]:
     return [pair for argv in bench.slurm.called("scontrol", "update") for pair in argv if "StartTime" in pair]
 
 
-@pytest.mark.parametrize(("quiet", "begin"), [(2.0, "StartTime=now+3"), (9.0, "StartTime=now+120")])
+@pytest.mark.parametrize(("quiet", "begin"), [
+    (2.0, "StartTime=now+3"), (9.0, "StartTime=now+120"), (math.inf, "StartTime=now+120")])
 async def test_a_signal_that_may_come_late(tmp_path: Path, quiet: float, begin: str) -> None:
     """A node was not heard while it was delivered: Slurm keeps it, and gives it to the next attempt."""
     bench = Bench(tmp_path, STEPS, comment="mine")
