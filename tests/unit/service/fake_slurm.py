@@ -114,7 +114,7 @@ class FakeSlurm:
                 return self._requeue_ended(self._named(number))
             case ["update", target, *pairs]:
                 self._not_whole(target.removeprefix("jobid="))
-                return self._update(self._named(target.removeprefix("jobid=")), pairs)
+                return "".join(self._update(one, pairs) for one in self._all_of(target.removeprefix("jobid=")))
             case ["show", "hostnames", nodelist]:
                 return "".join(f"{node}\n" for node in expanded(nodelist))
             case ["show", "job", name]:
