@@ -196,13 +196,14 @@ class Held:
         kinds, out = self.site.kinds(job), self.output(job)
         for what, seen, right in (
                 ("restarts", self.shown(job, "Restarts"), "1"),
-                ("attempts", self.attempts(job, stage), ["REQUEUED", "COMPLETED"]),
                 ("findings", kinds.count("stalled"), 1), ("intents", kinds.count("restart_intended"), 1),
                 ("requeues", kinds.count("requeued"), 1), ("ends of restarts", kinds.count("restarted"), 1),
                 ("ends otherwise", {"restart_declined", "ended_during_stop"} & set(kinds), set()),
                 ("cause", not cause or "ASTRAEUS_RESTART_CAUSE=stalled" in out, True),
                 ("count", "ASTRAEUS_RESTART_COUNT=1" in out, True)):
             assert seen == right, f"{what}: {seen}, not {right}"
+        wait_for(lambda: self.attempts(job, stage) == ["REQUEUED", "COMPLETED"], 30, 1, "two attempts in accounting",
+                 lambda: self.states(job))  # its database answers late, or not at all, once in a while
         if not stage.ended:
             self.saved(stage, out, reached)
         wait_for(lambda: self.site.rows(job, "Comment")[-1]["Comment"] == comment, 60, 1, f"Comment: {comment}",

@@ -105,7 +105,7 @@ class Acted:
         wait_for(lambda: OVER & set(self.site.kinds(job)), 90, 1, "the restart is over", lambda: self.site.history(job))
         self.cluster.wait_state(job, "CANCELLED", timeout=60)
         assert self.restarts(job) == ("1" if stage.name in AFTER else "0"), f"restarts: {self.restarts(job)}"
-        states = self.jobs.states(job)
+        states = wait_for(lambda: self.jobs.states(job), 30, 1, "an attempt in accounting")
         assert states == ["REQUEUED"] * (len(states) - 1) + ["CANCELLED"], states
 
     def healed(self, job: int) -> None:
@@ -117,8 +117,8 @@ class Acted:
     def requeued_by_its_user(self, job: int, stage: Stage) -> None:
         self.cluster.wait_state(job, "COMPLETED", timeout=240)
         assert self.restarts(job) == "1", f"restarts: {self.restarts(job)}"
-        states = self.jobs.attempts(job, stage)
-        assert states == ["REQUEUED", "COMPLETED"], states
+        wait_for(lambda: self.jobs.attempts(job, stage) == ["REQUEUED", "COMPLETED"], 30, 1, "two attempts",
+                 lambda: self.jobs.states(job))
         wait_for(lambda: "[astraeus" not in self.site.rows(job, "Comment")[-1]["Comment"], 60, 1, "a clean Comment")
 
 
