@@ -83,9 +83,10 @@ class Held:
 
     def _submit(self, stage: Stage) -> int:
         ring = f"--save-on {stage.signal} {SAVES_S[stage.signal]} --step-seconds 0.5 --short-if-restarted 20"
+        # Patience is longer than any fault: a next attempt that a fault holds up is not to be a stall of its own.
         nodes = f"{BATCH_NODES[stage.signal]},{RANK_NODES[stage.signal]}"
         job = self.site.submit(f"srun {RING} {ring} --print-env\n", "-J", stage.id, "-w", nodes, "-N2", "-n2",
-                               "--stall-after=30s", "--restart-stalled", *ASKED[stage.signal],
+                               "--stall-after=45s", "--restart-stalled", *ASKED[stage.signal],
                                "--open-mode=append", "-o", "/home/alice/stages-%j.txt")
         self.cluster.hold({job: DECIDED})
         return job
