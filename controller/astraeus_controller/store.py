@@ -68,7 +68,7 @@ class Intent(msgspec.Struct, kw_only=True):
     signals: int = 0
     """How often our own signal was sent, or was about to be."""
     stray: bool = False
-    """A signal of ours may not have reached a node: Slurm keeps it and delivers it to whatever runs there then."""
+    """A signal of ours may not have reached a node: Slurm may deliver it to the next attempt."""
     heard: bool = False
     """Every node was heard for as long as Slurm tries to deliver a signal."""
     hit_at: float | None = None
@@ -89,8 +89,8 @@ class Intent(msgspec.Struct, kw_only=True):
 
     @property
     def jobs(self) -> tuple[int, ...]:
-        """The job, and where it is a component of a heterogeneous one all others of it."""
-        return (self.job, *self.others)
+        """The job and the other components."""
+        return self.job, *self.others
 
 
 def _json(value: object) -> str:
@@ -253,12 +253,10 @@ class Store:
         return self.db.execute("SELECT 1 FROM intents WHERE finding = ?", (finding,)).fetchone() is not None
 
     def restarts_of(self, job: int, *others: int) -> list[Intent]:
-        """Restarts of the job that Slurm carried out, oldest first; ``others``: the rest of its components, for
-        each restart is one of all of them."""
-        jobs = (job, *others)
-        rows = self.db.execute(f"SELECT intent FROM intents WHERE job IN ({','.join('?' * len(jobs))}) "
-                               "AND outcome IN ('restarted', '') "
-                               "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", jobs)
+        """Restarts of the job (``others``: or of its other components) that Slurm carried out, oldest first."""
+        marks = ",".join("?" * (1 + len(others)))
+        rows = self.db.execute(f"SELECT intent FROM intents WHERE job IN ({marks}) AND outcome IN ('restarted', '') "
+                               "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", (job, *others))
         return [msgspec.json.decode(row[0], type=Intent) for row in rows]
 
     def stops_between(self, first: float, last: float) -> tuple[int, float | None]:
