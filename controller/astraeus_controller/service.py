@@ -69,13 +69,13 @@ class Service:
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
         self.passes = Pass(self.fleet, self.cluster, store.open_findings(), store.clocks())
         self.passes.keys_of = store.keys
-        self.passes.being_stopped = store.being_stopped
-        self.stops = StopFiles(self.fleet)
+        self.stops = StopFiles(self.fleet, boottime)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
         self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit)
         self.restarts.kill_wait_s = kill_wait(settings)
+        self.passes.being_stopped = self.restarts.being_stopped
         self.incidents = Incidents(
             config, self.cluster, past=store.incidents.since(time.time() - INCIDENT_AGAIN_S),
             last=store.incidents.last(), findings=self.passes.memory,
@@ -117,7 +117,7 @@ class Service:
         if self.record:
             self.record.report(report, now, time.time())
         self.judging.touched(self.fleet.report(report, now))
-        suspects = self.passes.suspect_jobs() | self.stops.jobs | self.inquiries.urgent
+        suspects = self.passes.suspect_jobs() | self.stops.jobs | self.restarts.signalled | self.inquiries.urgent
         return wire.Reply(
             nonce=report.nonce, next_s=self.fleet.next_s(report.node, suspects, self.judging.near),
             commands=self.stops.commands(report.jobs), tied=self.fleet.tied_steps(report.node),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from astraeus_protocol.report import Command, Job, StopFile
 
@@ -10,10 +10,10 @@ from .fleet import Fleet
 
 
 class StopFiles:
-    """``fleet``: who has written it, and which attempt a node speaks of."""
+    """``fleet``: who has written it, and which attempt a node speaks of. ``now``: the fleet's time."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
+    def __init__(self, fleet: Fleet, now: Callable[[], float]) -> None:
+        self.fleet, self.now = fleet, now
         self._asked: dict[int, tuple[int, dict[str, str]]] = {}
 
     @property
@@ -37,6 +37,10 @@ class StopFiles:
         """Every node of the job has written it; False while no node is known."""
         written, every = self.fleet.stop_file_acks(job)
         return bool(every) and written >= every
+
+    def quiet_s(self, job: int) -> float:
+        """Seconds for which a node of the job has not been heard."""
+        return self.fleet.quiet_s(job, self.now())
 
     def attempt_reported(self, job: int, restarts: int) -> bool:
         """A node has reported an attempt with at least this restart count."""

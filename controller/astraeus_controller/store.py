@@ -32,6 +32,8 @@ class Intent(msgspec.Struct, kw_only=True):
     job: int
     target: int
     """Whom ``scontrol requeue`` names: the job, or a heterogeneous job's leader."""
+    others: tuple[int, ...] = ()
+    """A heterogeneous job's other components: stopped, requeued and told with it."""
     run: str
     worker: str
     restarts: int
@@ -60,6 +62,10 @@ class Intent(msgspec.Struct, kw_only=True):
     """The batch script was, or was about to be, frozen: the job's state STOPPED is ours."""
     signals: int = 0
     """How often our own signal was sent, or was about to be."""
+    stray: bool = False
+    """A signal of ours may not have reached a node: Slurm may deliver it to the next attempt."""
+    heard: bool = False
+    """Every node was heard for as long as Slurm tries to deliver a signal."""
     hit_at: float | None = None
     """Unix time right after the look that saw the job alive, right before a signal or requeue that Slurm took."""
     revived: bool = False
@@ -75,6 +81,11 @@ class Intent(msgspec.Struct, kw_only=True):
     begun_at: float = 0
     stopped_at: float | None = None
     outcome: str = ""
+
+    @property
+    def jobs(self) -> tuple[int, ...]:
+        """The job and the other components."""
+        return self.job, *self.others
 
 
 def _json(value: object) -> str:
@@ -137,6 +148,11 @@ class Store(Database):
         row = self.db.execute("SELECT id FROM findings WHERE key = ? AND closed_at IS NULL", (key,)).fetchone()
         return row[0] if row else None
 
+    def closed_why(self, key: str) -> str:
+        """Why the last finding with this key was closed; "" where it is open."""
+        row = self.db.execute("SELECT why FROM findings WHERE key = ? ORDER BY id DESC", (key,)).fetchone()
+        return row[0] if row else ""
+
     # Events
 
     def add_event(self, event: Event) -> None:
@@ -191,12 +207,6 @@ class Store(Database):
         """A restart of which nothing has happened yet is not to be: the finding may have one later."""
         self.db.execute("DELETE FROM intents WHERE id = ? AND stage IN ('decided', 'annotated')", (intent.id,))
 
-    def being_stopped(self, job: int, restarts: int) -> bool:
-        """Whether a restart of this attempt has got to its stop and is not over."""
-        return self.db.execute(
-            "SELECT 1 FROM intents WHERE job = ? AND restarts = ? AND done_at IS NULL "
-            "AND stage NOT IN ('decided', 'annotated')", (job, restarts)).fetchone() is not None
-
     def reach(self, intent: Intent, stage: str) -> None:
         """Write the stage that is about to begin. Where that fails ``intent`` is ahead of the store, and its
         holder reads it anew (``intent()``) before anything else."""
@@ -217,10 +227,11 @@ class Store(Database):
     def had_restart(self, finding: int) -> bool:
         return self.db.execute("SELECT 1 FROM intents WHERE finding = ?", (finding,)).fetchone() is not None
 
-    def restarts_of(self, job: int) -> list[Intent]:
-        """Restarts of the job that Slurm carried out, oldest first."""
-        rows = self.db.execute("SELECT intent FROM intents WHERE job = ? AND outcome IN ('restarted', '') "
-                               "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", (job,))
+    def restarts_of(self, job: int, *others: int) -> list[Intent]:
+        """Restarts of the job (``others``: or of its other components) that Slurm carried out, oldest first."""
+        marks = ",".join("?" * (1 + len(others)))
+        rows = self.db.execute(f"SELECT intent FROM intents WHERE job IN ({marks}) AND outcome IN ('restarted', '') "
+                               "AND stage IN ('requeued', 'scheduled', 'done') ORDER BY id", (job, *others))
         return [msgspec.json.decode(row[0], type=Intent) for row in rows]
 
     def gave_back(self, job: int, restarts: int) -> None:

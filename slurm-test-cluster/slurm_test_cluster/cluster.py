@@ -15,6 +15,7 @@ from slurm_test_cluster import image as images
 from slurm_test_cluster.astraeus import REPORT_KEY, TOML_PATH, Astraeus, default_toml
 from slurm_test_cluster.docker_host import ensure_docker
 from slurm_test_cluster.faults import Faults
+from slurm_test_cluster.gate import Gate
 from slurm_test_cluster.jobs import Jobs
 from slurm_test_cluster.progress import say
 from slurm_test_cluster.ranks import Ranks
@@ -30,7 +31,7 @@ GPUS_PER_NODE = 2
 FUSE = "/dev/fuse"
 
 
-class Cluster(Jobs, Ranks, Faults, Astraeus):
+class Cluster(Jobs, Ranks, Faults, Gate, Astraeus):
     """One running cluster. `Cluster.up()` makes it, `Cluster.attach()` finds it, `down()` takes it away."""
 
     @classmethod

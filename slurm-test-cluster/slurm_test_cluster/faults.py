@@ -1,4 +1,5 @@
-"""Things that go wrong: a node off the network, a GPU in trouble, a store that does not answer."""
+"""Things that go wrong: a node off the network, a daemon of Slurm's away, a GPU in trouble, a store that does not
+answer."""
 
 from __future__ import annotations
 
@@ -52,6 +53,29 @@ class Faults(Hosts):
         for chain, way in (("INPUT", "-i"), ("OUTPUT", "-o")):
             while self.run(node, ["iptables", "-w", "-D", chain, way, "eth0", "-j", "DROP"]).ok:
                 pass
+
+    def stop_slurmctld(self) -> None:
+        """End slurmctld; it has saved its state when this returns."""
+        self._end_daemon("ctl", "slurmctld")
+
+    def start_slurmctld(self, timeout: float = 30) -> None:
+        """Start it again; it answers when this returns."""
+        self.run("ctl", ["slurmctld", "-i"], check=True)
+        wait_for(lambda: self.run("ctl", ["scontrol", "ping"]).ok, timeout, 0.3, "slurmctld answers")
+
+    def stop_slurmd(self, node: str) -> None:
+        """End slurmd; the steps of its jobs run on."""
+        self._end_daemon(node, "slurmd")
+
+    def start_slurmd(self, node: str) -> None:
+        self.run(node, ["slurmd"], check=True)
+
+    def _end_daemon(self, host: str, name: str) -> None:
+        pid = self.run(host, ["cat", f"/run/{name}.pid"], check=True).out.strip()
+        self.run(host, ["kill", pid], check=True)
+        wait_for(
+            lambda: not self.run(host, ["test", "-d", f"/proc/{pid}"]).ok, 60, 0.2, f"{name} on {host} ends"
+        )
 
     def set_gpu(self, node: str, index: int, **state: object) -> None:
         """Set keys of one GPU (fake-nvml/README.md): set_gpu("c1", 0, util=97, temp=61); None unsets one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from astraeus_protocol.findings import Finding
@@ -68,6 +69,15 @@ def beside(picture: Picture, finding: Finding, stalled_steps: set[str]) -> str:
     return ""
 
 
+def _component_beside(finding: Finding, others: Mapping[int, Picture | None]) -> str:
+    """A step of another component that progresses. One that both share is stalled where its gang waits."""
+    for one in filter(None, others.values()):
+        for step in one.job.steps:
+            if step.watched and not step.ended and step.step != finding.step and _works(step):
+                return f"{one.job.run}.{step.step}"
+    return ""
+
+
 def _works(step: StepView) -> bool:
     for worker in step.workers:
         if worker.state != "running":
@@ -84,19 +94,23 @@ def _works(step: StepView) -> bool:
 
 def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: Store, *, site: Restart,
            watch: Watch, now: float, kill_wait_s: float, stalled_steps: set[str], watched_jobs: int,
-           completing_nodes: tuple[str, ...], stalled_jobs: int = 0, incident: str = "") -> Facts:
+           completing_nodes: tuple[str, ...], stalled_jobs: int = 0, incident: str = "",
+           others: Mapping[int, Picture | None] | None = None) -> Facts:
     """Facts for may_restart(). ``now``: Unix seconds; ``stalled_steps``: steps with an open stalled finding;
-    ``stalled_jobs``: how many became stalled lately; ``incident``: why the one that it is part of forbids it."""
+    ``stalled_jobs``: how many became stalled lately; ``incident``: why the one that it is part of forbids it;
+    ``others``: the other components of a heterogeneous job, for Slurm requeues all of them."""
+    others = others or {}
     job, policy = picture.job, picture.job.policy
-    steps = [step for step in job.steps if step.watched and not step.ended]
-    own = next((step for step in steps if step.step == finding.step), None)
+    whole = [picture, *filter(None, others.values())]
+    steps = [step for one in whole for step in one.job.steps if step.watched and not step.ended]
+    own = next((step for step in job.steps if step.step == finding.step and step.watched and not step.ended), None)
     if own is not None:
         policy = own.policy
     stop = choose(picture, finding.step, policy, kill_wait_s)
     workers = [worker for step in steps for worker in step.workers]
     known = sum(worker.state != "stale" for worker in workers)
     ranks = sum(step.tasks for step in steps)
-    history = store.restarts_of(finding.job)
+    history = store.restarts_of(finding.job, *others)
     before = next((intent for intent in reversed(history) if intent.restarts == finding.restarts - 1), None)
     progressed = progressed_s(slurm, finding, now) if slurm else None
     stops, last_stop = store.stops_between(now - HOUR_S, now)
@@ -118,12 +132,14 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         spent=spent(history, progressed, store.last_that_gave_back(finding.job)), budget=policy.max_restarts,
         total=len(history), max_restarts_total=site.max_restarts_total,
         progressed_s=progressed, progressed_before_s=before.progressed_s if before else None,
-        beside=beside(picture, finding, stalled_steps), allow_beside=watch.allow_beside_progress,
+        beside=beside(picture, finding, stalled_steps) or _component_beside(finding, others),
+        allow_beside=watch.allow_beside_progress,
         last_words=shortened(own.finished.line) if own is not None and own.finished else "",
         in_d=in_d, on_storage=tuple(dict.fromkeys(name for name, _ in waits)),
         stores=tuple(sorted({wait.mount for _, wait in waits if wait.mount})),
         traced=tuple(worker.name for worker in workers if any(p.traced for p in worker.processes)),
-        silent_nodes=job.silent_nodes, ranks=ranks, ranks_unknown=max(0, ranks - known),
+        silent_nodes=tuple(node for one in whole for node in one.job.silent_nodes),
+        ranks=ranks, ranks_unknown=max(0, ranks - known),
         completing_nodes=completing_nodes,
         incident=incident, stalled_jobs=stalled_jobs, watched_jobs=watched_jobs,
         breaker_jobs=site.breaker_jobs, breaker_share=site.breaker_share,
@@ -132,11 +148,14 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         min_interval_s=site.min_interval_s)
 
 
-def new_intent(finding: Finding, facts: JobFacts, *, number: int, budget: int, backoff_s: float,
-               progressed_s: float | None, stop: Stop, now: float, avoid: bool = False) -> Intent:
-    """The intent to restart; ``now``: Unix seconds."""
+def new_intent(finding: Finding, facts: JobFacts, components: Sequence[JobFacts] = (), *, number: int, budget: int,
+               backoff_s: float, progressed_s: float | None, stop: Stop, now: float, avoid: bool = False) -> Intent:
+    """The intent to restart; ``components``: of a heterogeneous job, its leader first, which is what Slurm is asked
+    about later on; ``now``: Unix seconds."""
+    facts = components[0] if components else facts
     return Intent(
-        finding_key=finding.key, job=finding.job, target=facts.leader or facts.job, run=finding.run,
+        finding_key=finding.key, job=finding.job, target=facts.job,
+        others=tuple(one.job for one in components if one.job != finding.job), run=finding.run,
         worker=finding.worker, restarts=facts.restarts, start_time=facts.start_time, nodelist=facts.nodelist,
         number=number, budget=budget, since=finding.since, finding=finding, backoff_s=backoff_s,
         progressed_s=progressed_s, stopped_at=now, partition=facts.partition,

@@ -25,6 +25,9 @@ class Stops(Protocol):
     def acknowledged(self, job: int) -> bool:
         """Every node of the job has written it."""
 
+    def quiet_s(self, job: int) -> float:
+        """Seconds for which a node of the job has not been heard; infinite where none is known."""
+
     def attempt_reported(self, job: int, restarts: int) -> bool:
         """A node has reported an attempt with at least this restart count."""
 

@@ -13,12 +13,19 @@ that dies goes on, and no way out leaves the script frozen.
 
 from __future__ import annotations
 
+import math
+
 from astraeus_protocol.durations import say_seconds
 
 from ..slurm.command import Refused
+from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
-from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, UnderWay
+from .under_way import COMMANDS_MAX, FIRST_REPORTS_S, LOOK_S, OBSERVE, SLOW_LOOK_S, UnderWay
 
+QUIET_S = 8.0
+"""A node that is to report every 2 s and was not heard for so long may not be reached by Slurm either."""
+TRIES_S = 12.0
+"""For so long slurmctld tries to reach a node (MessageTimeout, 10 s) before it keeps a signal for later."""
 ANSWER_LOOKS = 10
 """Seconds that a node's answer to a STOP or CONT is waited for; scancel itself repeats what comes too early."""
 
@@ -45,6 +52,8 @@ class OwnStop(UnderWay):
             return self._decline("observe", OBSERVE)
         if self._freezes >= COMMANDS_MAX:
             return await self._not_frozen(facts, "Slurm did not freeze its batch script")
+        if intent.frozen and not intent.signals:
+            self._went_astray("STOP")
         self._freezes += 1
         intent.frozen = True
         self.store.reach(intent, "freezing")
@@ -92,6 +101,9 @@ class OwnStop(UnderWay):
                 await self.jobs.signal(facts.requeued_as, "CONT")
             await self.jobs.signal(facts.requeued_as, intent.signal, full=intent.way == "full")
         except Refused as refusal:
+            again = await self._facts()
+            if again is None or again.state in (*ENDED, "COMPLETING") or not self._same(again):
+                return  # that is why: the next look carries out what became of it
             self._say("signal_refused", f"Slurm refused to send {intent.signal}: {refusal}; it is requeued at once")
             return self.store.reach(intent, "requeuing")
         self._may_have_woken = intent.signal == "CONT"
@@ -114,11 +126,37 @@ class OwnStop(UnderWay):
             return
         await self._freeze_again(facts.named)
         look = self.clocks.steady() + SLOW_LOOK_S
+        self._listen()
         while not (gone := self.gone()) and self.clocks.steady() < min(self._until, look):
             await self.clocks.sleep(LOOK_S)
+            self._listen()
         if gone or self.clocks.steady() >= self._until:
             self._log("all ranks are gone" if gone else "the grace is over")
             self.store.reach(intent, "requeuing")
+
+    def _listen(self) -> None:
+        """Whether every node is heard while Slurm delivers the signal: the two have the same way."""
+        intent = self.intent
+        if intent.heard or intent.stray:
+            return
+        quiet_s = max(map(self.stops.quiet_s, intent.jobs))
+        if quiet_s == math.inf and self.clocks.steady() - self._began < FIRST_REPORTS_S:
+            return  # a controller that has just started
+        if quiet_s > QUIET_S:
+            self._went_astray(intent.signal)
+        elif intent.hit_at is None or self.clocks.wall() - intent.hit_at >= TRIES_S:
+            intent.heard = True
+        else:
+            return
+        self.store.reach(intent, intent.stage)
+
+    def _went_astray(self, signal: str) -> None:
+        """A signal that Slurm could not deliver it keeps for the node, and delivers it a minute later to the job's
+        next attempt: one was stopped so for ever, in others the ranks saved and left. So that one begins later."""
+        if not self.intent.stray:
+            self.intent.stray = True
+            self._say("signal_late", f"{signal} may not have reached every node of it; Slurm would deliver it to the "
+                                     "next attempt, which therefore begins two minutes after the stop")
 
     async def _freeze_again(self, named: str) -> None:
         """Freezing what is frozen does nothing."""

@@ -19,7 +19,7 @@ from ..slurm.types import JobFacts
 from . import annotate
 from .own_stop import OwnStop
 from .revive import ended_on_ours, unix_time
-from .under_way import COMMANDS_MAX, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
+from .under_way import COMMANDS_MAX, FIRST_REPORTS_S, LOOK_S, OBSERVE, SLOW_LOOK_S, STILL_S, log
 from .writer import Outcome, Wanted
 
 PENDING_LOOK_S = 60.0
@@ -30,14 +30,15 @@ REPEAT_S = 5.0
 BROKEN_S = 60.0
 HELD = "held"
 """Outcome of a restart that was taken back."""
-FIRST_REPORTS_S = 20.0
-"""A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
 START_MIN_S = 3.0
 """The next attempt begins no sooner than this after the last one has left its nodes: on 22.05 a job that starts in
 the second in which its nodes revoked its credential is refused there ("already killed") and FAILED, or runs without
 its Prolog."""
 BEGUN_S = 1.0
 """Slurm's times are whole seconds: a begin time has come for certain after one more."""
+STRAY_S = 120.0
+"""The same where a signal of ours may not have reached a node: slurmctld tries again each minute, and a signal that
+finds no job there is over. It is Slurm's own delay of a requeued job, too."""
 REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 
@@ -94,8 +95,9 @@ class Restart(OwnStop):
             return self._decline("observe", OBSERVE, write=False)
         if self._taken_back():
             return
-        outcome = await self.annotations.settle(self.intent.job, self._wanted("restarting", cause=True))
-        self.intent.cause_by_reply = "comment" in outcome.skipped
+        wanted = self._wanted("restarting", cause=True)
+        outcomes = [await self.annotations.settle(job, wanted) for job in self.intent.jobs]
+        self.intent.cause_by_reply = any("comment" in outcome.skipped for outcome in outcomes)
         self.store.reach(self.intent, "annotated")
 
     async def _announce(self) -> None:
@@ -115,18 +117,20 @@ class Restart(OwnStop):
 
     async def _stop_file(self) -> None:
         intent = self.intent
-        self.stops.begin(intent.job, intent.restarts, intent.stop_lines)
+        for job in intent.jobs:
+            self.stops.begin(job, intent.restarts, intent.stop_lines)
         try:
             now = self.clocks.steady()
             until, known_by = now + self.stop_file_wait_s, now + FIRST_REPORTS_S
-            while not self.stops.acknowledged(intent.job) and now < until:
+            while not all(map(self.stops.acknowledged, intent.jobs)) and now < until:
                 await self.clocks.sleep(0.2)
                 now = self.clocks.steady()
                 if now < known_by and not self.stops.known(intent.job):
                     until = now + self.stop_file_wait_s
             self.store.reach(intent, "freezing" if intent.way else "requeuing")
         finally:
-            self.stops.end(intent.job)
+            for job in intent.jobs:
+                self.stops.end(job)
 
     async def _requeue(self) -> None:
         intent = self.intent
@@ -199,7 +203,7 @@ class Restart(OwnStop):
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
             # Bounded on both sides: whatever the time of day was set to, and never at once (START_MIN_S).
-            wait_s = round(max(min(left, intent.backoff_s), START_MIN_S))
+            wait_s = round(max(min(left, intent.backoff_s), STRAY_S if intent.stray else START_MIN_S))
             also["start_time"] = f"now+{wait_s}"
             self._begins = self.clocks.steady() + wait_s + BEGUN_S
             said.append(f"starts not before {_second(self.clocks.wall() + wait_s)} UTC")
@@ -234,8 +238,10 @@ class Restart(OwnStop):
     async def _write_schedule(self, also: dict[str, str]) -> Outcome:
         wanted = Wanted(self._closing(cause=True).admin_comment, self._closing().admin_comment)
         outcome = await self.annotations.settle(self.intent.job, wanted, also)
-        if "comment" in outcome.skipped:
+        others = [await self.annotations.settle(job, wanted) for job in self.intent.others]
+        if any("comment" in one.skipped for one in (outcome, *others)):
             self.intent.cause_by_reply = True
+        outcome = next((one for one in others if one.state == "completing"), outcome)
         if "excluded" in outcome.skipped and self.intent.avoid_note:  # what the comments say is not so
             self.intent.avoid_note = "no node avoided: Slurm refused it"
             await self._write_schedule({})
@@ -251,6 +257,9 @@ class Restart(OwnStop):
             return
         if facts.restarts > self.intent.restarts + 1:  # the next attempt was, and is no more
             said = "it was requeued again since"
+        elif facts.state == "STOPPED" and self.intent.stray:
+            await self._thaw(facts)  # our STOP, late all the same
+            return await self.clocks.sleep(SLOW_LOOK_S)
         elif facts.state == "RUNNING":
             await self._wait_for_report(REPORTED_S)
             said = f"it runs again on {facts.nodelist}, cause stalled"
@@ -285,7 +294,8 @@ class Restart(OwnStop):
         """Until the stop file is written a finding that closed ends the restart."""
         if self.store.finding_id(self.intent.finding_key) is not None:
             return False
-        self._done("healed", self._over("progress again"))
+        why = self.store.closed_why(self.intent.finding_key)
+        self._done("healed", self._over("progress again" if why == "progress" else why or "no longer stalled"))
         return True
 
     def _taken_back(self) -> bool:
@@ -298,7 +308,8 @@ class Restart(OwnStop):
         self._log(f"restart taken back: {why}")
         with self.store.together():
             self._say("restart_declined", f"restart declined: {why}")
-            self.annotations.want(intent.job, annotate.stalled([intent.finding], note))
+            for job in intent.jobs:
+                self.annotations.want(job, annotate.stalled([intent.finding], note))
             self.store.withdraw(intent)
         intent.stage, intent.outcome = "done", HELD
         return True
@@ -308,6 +319,8 @@ class Restart(OwnStop):
         state = facts.state if facts else "gone"
         if facts is not None and facts.state in ("SUSPENDED", "STOPPED", "SIGNALING") and self._same(facts):
             return await self.clocks.sleep(SLOW_LOOK_S)
+        if facts is not None and facts.state == "COMPLETING" and self._same(facts):
+            return await self.clocks.sleep(LOOK_S)  # history is to say how it ended
         self._decline("another", f"the job is {state} by now" if facts is None or self._same(facts)
                       else "the job was requeued meanwhile")
 
@@ -320,7 +333,7 @@ class Restart(OwnStop):
     async def _wait_for_report(self, seconds: float) -> bool:
         until = self.clocks.steady() + seconds
         while self.clocks.steady() < until:
-            if self.stops.attempt_reported(self.intent.job, self.intent.restarts + 1):
+            if all(self.stops.attempt_reported(job, self.intent.restarts + 1) for job in self.intent.jobs):
                 return True
             await self.clocks.sleep(0.5)
         return False

@@ -25,7 +25,7 @@ from .avoid import Avoidance
 from .may_restart import Facts, may_restart
 from .outside import Clocks, Stops
 from .restart import HELD, Restart
-from .way import Stop, choose, ranks_gone
+from .way import Stop, all_gone, choose
 
 log = logging.getLogger(__name__)
 AGAIN_S = 60.0
@@ -84,6 +84,18 @@ class Restarts:
         picture = self.view.picture(job)
         return picture is not None and picture.job.state == "RUNNING" and not picture.job.ended
 
+    def being_stopped(self, job: int, restarts: int) -> bool:
+        """Whether a restart of this attempt has got to its stop and is not over."""
+        running = self._running.get(job)
+        return (running is not None and running[0].intent.restarts == restarts
+                and running[0].intent.stage not in ("decided", "annotated", "done"))
+
+    @property
+    def signalled(self) -> set[int]:
+        """Jobs that get signals of ours: whether their nodes are heard meanwhile is looked at closely."""
+        return {job for job, (restart, _) in self._running.items()
+                if restart.intent.stage in ("freezing", "signalling", "waiting")}
+
     def cause(self, job: int, restarts: int) -> str:
         """Why this attempt runs, where the Comment could not carry it; "" for none."""
         running = self._running.get(job)
@@ -132,7 +144,7 @@ class Restarts:
                         await self._safely(self._candidates[key])
                 await self.clocks.sleep(0.5)
         finally:
-            tasks = [task for _, task in self._running.values()]
+            tasks = {task for _, task in self._running.values()}
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -162,7 +174,9 @@ class Restarts:
         candidate.incident = False
         try:
             shown = await self.jobs.show(finding.job)
-            facts = await self._facts(finding, shown.facts if shown else None)
+            slurm = shown.facts if shown else None
+            components = await self.jobs.components(slurm.leader) if slurm and slurm.leader else []
+            facts = await self._facts(finding, slurm, components)
         except Away as fault:
             log.warning("job %d: no decision about its restart yet: %s", finding.job, fault)
             candidate.due = self.clocks.steady() + WAIT_S
@@ -172,13 +186,14 @@ class Restarts:
         if facts is None:
             candidate.due = self.clocks.steady() + WAIT_S
             return
-        self._decide(candidate, facts, shown.facts if shown else None)
+        self._decide(candidate, facts, slurm, components)
 
-    def _decide(self, candidate: _Candidate, facts: Facts, slurm: JobFacts | None) -> None:
+    def _decide(self, candidate: _Candidate, facts: Facts, slurm: JobFacts | None,
+                components: list[JobFacts]) -> None:
         finding = candidate.finding
         decision = may_restart(facts)
         if decision.answer == "yes" and slurm is not None:
-            self._begin(finding, facts, slurm)
+            self._begin(finding, facts, slurm, components)
             return
         if decision.answer == "wait":
             candidate.due = self.clocks.steady() + WAIT_S
@@ -193,14 +208,14 @@ class Restarts:
         else:
             candidate.due = self.clocks.steady() + AGAIN_S
 
-    def _begin(self, finding: Finding, facts: Facts, slurm: JobFacts) -> None:
+    def _begin(self, finding: Finding, facts: Facts, slurm: JobFacts, components: list[JobFacts]) -> None:
         row = self.store.finding_id(finding.key)
         if row is None:
             self.drop(finding.key)
             return
         stop, avoid = self._stop(finding)
         intent = evidence.new_intent(
-            finding, slurm, number=facts.spent + 1, budget=facts.budget, stop=stop,
+            finding, slurm, components, number=facts.spent + 1, budget=facts.budget, stop=stop,
             backoff_s=evidence.backoff_s(self.config.restart, facts.spent),
             progressed_s=facts.progressed_s, now=self.clocks.wall(), avoid=avoid)
         with self.store.together():
@@ -227,11 +242,12 @@ class Restarts:
                           avoidance=self.avoidance, stops=self.stops, emit=self.emit, clocks=self.clocks,
                           stop_file_wait_s=self.config.restart.stop_file_wait_s,
                           acts=lambda partition: self.config.watch_for(partition).mode == "act",
-                          gone=lambda: ranks_gone(self.view.picture(job), intent.restarts,
-                                                  full=intent.way == "full"),
+                          gone=lambda: all_gone(map(self.view.picture, intent.jobs), intent.restarts,
+                                                full=intent.way == "full"),
                           held=lambda: self._held(job))
         task = asyncio.get_running_loop().create_task(restart.run(), name=f"restart {job}")
-        self._running[job] = restart, task
+        for number in intent.jobs:
+            self._running[number] = restart, task
         task.add_done_callback(lambda done: self._over(restart.intent, done))
 
     def _held(self, job: int) -> tuple[str, str] | None:
@@ -240,17 +256,18 @@ class Restarts:
         return (incidents.reason(incident), self.note(job)) if incident else None
 
     def _over(self, intent: Intent, task: asyncio.Task[None]) -> None:
-        job = intent.job
-        self._running.pop(job, None)
+        for job in intent.jobs:
+            self._running.pop(job, None)
+            if intent.cause_by_reply and intent.outcome == "restarted":
+                self._past[job] = intent.restarts + 1  # its first reply may have been lost
         if intent.outcome == HELD and self.store.finding_id(intent.finding_key) is not None:
             self.want(intent.finding)
-        if intent.cause_by_reply and intent.outcome == "restarted":
-            self._past[job] = intent.restarts + 1  # its first reply may have been lost
         if not task.cancelled() and task.exception() is not None:
-            log.error("job %d: its restart broke off", job, exc_info=task.exception())
+            log.error("job %d: its restart broke off", intent.job, exc_info=task.exception())
 
-    async def _facts(self, finding: Finding, slurm: JobFacts | None) -> Facts | None:
+    async def _facts(self, finding: Finding, slurm: JobFacts | None, components: list[JobFacts]) -> Facts | None:
         picture = self.view.picture(finding.job)
+        others = [one.job for one in components if one.job != finding.job]
         if picture is None:
             return None
         return evidence.gather(
@@ -259,12 +276,13 @@ class Restarts:
             kill_wait_s=self.kill_wait_s,
             stalled_steps={one.step for one in self.view.stalled_of(finding.job)},
             watched_jobs=self.view.watched_jobs(), stalled_jobs=self.view.stalled_lately(),
-            completing_nodes=await self._completing(finding, slurm),
-            incident=incidents.reason(incident) if (incident := self.view.incident(finding.job)) else "")
+            completing_nodes=await self._completing(finding, slurm, others),
+            incident=incidents.reason(incident) if (incident := self.view.incident(finding.job)) else "",
+            others={number: self.view.picture(number) for number in others})
 
-    async def _completing(self, finding: Finding, slurm: JobFacts | None) -> tuple[str, ...]:
+    async def _completing(self, finding: Finding, slurm: JobFacts | None, others: list[int]) -> tuple[str, ...]:
         """Nodes of the attempt before that still complete it; only asked where there was one."""
-        history = self.store.restarts_of(finding.job)
+        history = self.store.restarts_of(finding.job, *others)
         if not history or not history[-1].nodelist or slurm is None:
             return ()
         try:

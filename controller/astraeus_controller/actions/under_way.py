@@ -27,6 +27,8 @@ SLOW_LOOK_S = 15.0
 """Between two looks at a job that is suspended."""
 STILL_S = 2.5
 """A job whose run time does not grow within this time is suspended."""
+FIRST_REPORTS_S = 20.0
+"""A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
 COMMANDS_MAX = 3
 """So often at most a command is sent whose effect can't be seen."""
 OBSERVE = "the partition is in observe mode by now, where nothing is stopped"
@@ -46,6 +48,7 @@ class UnderWay:
         self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
         self.avoidance, self.stop_file_wait_s = avoidance, stop_file_wait_s
         self.clocks, self.acts, self.gone, self.held = clocks or Clocks(), acts, gone, held
+        self._began = self.clocks.steady()
         self._may_have_woken = True
         """The batch script may run although it was frozen: somebody suspended and resumed the job, or may have
         while no controller ran."""
@@ -144,8 +147,8 @@ class UnderWay:
         with self.store.together():
             if kind:
                 self._say(kind, message)
-            if wanted is not None:
-                self.annotations.want(self.intent.job, wanted)
+            for job in self.intent.jobs if wanted is not None else ():
+                self.annotations.want(job, wanted)
             self.store.reach(self.intent, "done")
 
     # Small things

@@ -6,6 +6,8 @@ signal of our own needs a batch script that can't run on meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from astraeus_protocol.durations import say_seconds
 
@@ -41,6 +43,19 @@ def choose(picture: Picture, step: str, policy: Policy, kill_wait_s: float) -> S
     return msgspec.structs.replace(plain, note=(
         f"its batch process is the training itself, which can't be frozen: it gets TERM and KillWait's "
         f"{say_seconds(kill_wait_s)}, not {policy.stop_signal}@{say_seconds(grace)}"))
+
+
+def all_gone(pictures: Iterable[Picture | None], restarts: int, *, full: bool) -> bool:
+    """ranks_gone of a job, or of every component of a heterogeneous one, the stalled one first. Of the others one
+    in which no task ever ran is gone as well."""
+    first, *others = pictures
+    return ranks_gone(first, restarts, full=full) and all(
+        ranks_gone(one, restarts, full=False) or _idle(one, restarts) for one in others)
+
+
+def _idle(picture: Picture | None, restarts: int) -> bool:
+    return (picture is not None and picture.job.restarts == restarts and picture.job.settled
+            and not picture.job.silent_nodes and all(step.step in (*BATCH, EXTERN) for step in picture.job.steps))
 
 
 def ranks_gone(picture: Picture | None, restarts: int, *, full: bool) -> bool:

@@ -6,6 +6,7 @@ runs the fleet in the recording's time. Memory is bounded by what runs: ``forget
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
@@ -222,6 +223,12 @@ class Fleet:
         held = self.jobs.get(job)
         live = held.live if held else {}
         return {name for name, part in live.items() if part.job.stop_file}, set(live)
+
+    def quiet_s(self, job: int, now: float) -> float:
+        """Since the last report of the job's node that was heard the longest ago; infinite where one never was."""
+        if not self.all_heard(job):
+            return math.inf
+        return max((now - self.nodes[name].received for name in self.nodes_of(job)), default=math.inf)
 
     def next_s(self, node: str, suspect_jobs: set[int], near_jobs: AbstractSet[int] = frozenset()) -> float:
         """When the node is to report again; remembered, for silence is measured by it.

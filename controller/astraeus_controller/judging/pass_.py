@@ -64,9 +64,10 @@ class Pass(Memory):
                 self._beats.pop(finding.key, None)
             self._keep_first(picture.job.job, set())
             return changes
-        if self._of(picture.job) and self.being_stopped(picture.job.job, picture.job.restarts):
+        if self.being_stopped(picture.job.job, picture.job.restarts):
             # What a stop brings about (ranks that say that they save, a rank that is woken) is no progress, and
-            # ranks that end one by one are no suspects: a history once read "Progress again" after "Requeued".
+            # ranks that end one by one are no suspects: a history once read "Progress again" after "Requeued". Nor
+            # is a frozen batch script stalled whose step has ended, and with it the finding.
             return changes
         concluded = rules.judge(picture)
         changes += self._progress(picture, now)

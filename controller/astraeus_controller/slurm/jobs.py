@@ -47,6 +47,8 @@ class Jobs:
         try:
             text = await self.commands.run("squeue", "-h", "-t", "all", "-j", str(job),
                                            "-O", parse.facts_format(mark))
+            if not text:  # a job that Slurm does not know is an error of squeue's, with words
+                raise Away(f"squeue printed nothing of job {job}")
             found = parse.facts(text, mark, job)
         except Refused as refusal:
             if UNKNOWN_JOB in str(refusal):
@@ -55,6 +57,15 @@ class Jobs:
         except parse.Garbled as fault:
             raise Away(str(fault)) from None
         return Texts(*found) if found else None
+
+    async def components(self, leader: int) -> list[JobFacts]:
+        """All components of a heterogeneous job that Slurm still knows, the leader first."""
+        mark = _mark()
+        try:
+            return parse.components(await self.commands.run(
+                "squeue", "-h", "-t", "all", "-j", str(leader), "-O", parse.facts_format(mark)), mark, leader)
+        except (Refused, parse.Garbled) as fault:
+            raise Away(str(fault)) from None
 
     async def update(self, job: str, *, comment: str | None = None, admin_comment: str | None = None,
                      start_time: str = "", excluded: str | None = None) -> None:

@@ -20,8 +20,8 @@ FACTS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "Stat
          "Comment", "admin_comment")
 STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,COMPLETING,RESIZING,STAGE_OUT"
 """Every state in which a job holds nodes, by names that 22.05 to 26.05 all take (squeue refuses a name that it does
-not know). CONFIGURING: with PrologFlags=Alloc a node reports while Prolog still runs on another. SIGNALING: for a
-moment after a STOP or CONT; a poll in that moment must not count the job as missing."""
+not know). CONFIGURING: with PrologFlags=Alloc a node reports while Prolog still runs on another. SIGNALING: for as
+long as a node does not answer to a STOP or CONT; two polls without it were once taken for the job's end."""
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL",
                    "DEADLINE", "PREEMPTED", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"})
 NOTHING = ("(null)", "N/A", "Unknown", "None")
@@ -80,6 +80,13 @@ def facts(text: str, mark: str, job: int) -> tuple[JobFacts, str, str] | None:
         if value["JobID"] == str(job):
             return _facts(job, value), _comment(value["Comment"]), _comment(value["admin_comment"])
     return None
+
+
+def components(text: str, mark: str, leader: int) -> list[JobFacts]:
+    """The components of the heterogeneous job ``leader``, in their order."""
+    rows = [dict(zip(FACTS, record, strict=True)) for record in records(text, mark, len(FACTS))]
+    found = [_facts(_number(row["JobID"]), row) for row in rows if row["HetJobID"] == str(leader)]
+    return sorted(found, key=lambda one: one.component or 0)
 
 
 def _facts(job: int, value: dict[str, str]) -> JobFacts:

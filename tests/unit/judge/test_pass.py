@@ -308,5 +308,8 @@ def test_what_a_stop_brings_about_is_no_progress() -> None:
     p.being_stopped = lambda job, restarts: (job, restarts) == (123, 0)
     assert p.judge(well(), BOOT + 30) == [], "ranks that say that they save"
     assert p.memory == [opened.finding]
+    p.memory = []
+    assert p.judge(stuck(), BOOT + 40) == [], "its step ended, and the frozen batch script is left"
+    p.memory = [opened.finding]
     p.being_stopped = lambda job, restarts: False
     assert kinds(p.judge(well(), BOOT + 45)) == [("close", "stalled")]

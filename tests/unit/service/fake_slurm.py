@@ -91,7 +91,8 @@ class FakeSlurm:
     def squeue(self, args: list[str]) -> str:
         if "-j" in args:
             number = int(args[args.index("-j") + 1])
-            found = [one for one in self.state["jobs"].values() if number in (one["id"], one["array_job"])]
+            found = [one for one in self.state["jobs"].values()
+                     if number in (one["id"], one["array_job"]) or one["het"] == str(number)]
             if not found:
                 raise Failed("slurm_load_jobs error: Invalid job id specified")
         else:
@@ -107,13 +108,13 @@ class FakeSlurm:
         match args:
             case ["requeue", "incomplete", number]:
                 self._not_whole(number)
-                return self._requeue(self._named(number))
+                return "".join(self._requeue(one) for one in self._all_of(number))
             case ["requeue", number]:
                 self._not_whole(number)
                 return self._requeue_ended(self._named(number))
             case ["update", target, *pairs]:
                 self._not_whole(target.removeprefix("jobid="))
-                return self._update(self._named(target.removeprefix("jobid=")), pairs)
+                return "".join(self._update(one, pairs) for one in self._all_of(target.removeprefix("jobid=")))
             case ["show", "hostnames", nodelist]:
                 return "".join(f"{node}\n" for node in expanded(nodelist))
             case ["show", "job", name]:
@@ -178,12 +179,19 @@ class FakeSlurm:
         return one
 
     def _named(self, name: str) -> dict[str, Any]:
-        """``98_7``, ``100+1`` (all of the leader's here), ``123``."""
+        """``98_7``, ``100+1``, ``123``."""
+        leader, _, offset = name.partition("+")
+        if offset:
+            return next(one for one in self._all_of(leader) if one["het_offset"] == offset)
         array, _, task = name.partition("_")
         if not task:
-            return self._known(int(name.split("+")[0]))
+            return self._known(int(name))
         return next((one for one in self.state["jobs"].values()
                      if (str(one["array_job"]), str(one["array_task"])) == (array, task)), None) or self._known(-1)
+
+    def _all_of(self, name: str) -> list[dict[str, Any]]:
+        """The job, or by its leader's id every component of a heterogeneous one."""
+        return [one for one in self.state["jobs"].values() if one["het"] == name] or [self._named(name)]
 
     def _not_whole(self, name: str) -> None:
         """A change by an array's bare id would reach all of its elements: no test wants that."""

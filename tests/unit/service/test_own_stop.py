@@ -1,5 +1,6 @@
 """The second way of stopping: the batch script frozen, our own signal, its grace; never left frozen."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,43 @@ async def test_suspended_time_is_no_grace(tmp_path: Path) -> None:
     assert bench.job["requeued"] == 1
 
 
+def begins(bench: Bench) -> list[str]:
+    return [pair for argv in bench.slurm.called("scontrol", "update") for pair in argv if "StartTime" in pair]
+
+
+@pytest.mark.parametrize(("quiet", "begin"), [
+    (2.0, "StartTime=now+3"), (9.0, "StartTime=now+120"), (math.inf, "StartTime=now+120")])
+async def test_a_signal_that_may_come_late(tmp_path: Path, quiet: float, begin: str) -> None:
+    """A node was not heard while it was delivered: Slurm keeps it, and gives it to the next attempt."""
+    bench = Bench(tmp_path, STEPS, comment="mine")
+    bench.slurm.state["ranks_end"] = False
+    bench.stops.quiet = quiet
+    await bench.life()
+    assert (begins(bench), bench.outcome()) == ([begin], "restarted")
+    assert ("signal_late" in bench.kinds()) is (quiet > 8)
+
+
+async def test_a_stop_that_may_come_late(tmp_path: Path) -> None:
+    """Slurm took it and the job did not stop; the next attempt is stopped by it all the same, and woken."""
+    looks = look_before((await whole(tmp_path)).slurm, "--signal=CONT")
+    bench = Bench(tmp_path, STEPS, comment="mine")
+    bench.slurm.state["at_look"] = {str(looks): {"state": "RUNNING", "asked": False, "answer": "RUNNING"}}
+    woken: list[str] = []
+
+    class Late(FakeCommands):
+        async def run(self, *args: str, timeout_s: float | None = None) -> str:
+            if begins(bench) and args[0] == "squeue" and not woken:
+                bench.job.update(state="STOPPED", script="STOP")
+            if args[:3] == ("scancel", "--batch", "--signal=CONT"):
+                woken.append(args[-1])
+            return await super().run(*args)
+
+    await bench.life(Late(bench.slurm))
+    assert bench.kinds().count("signal_late") == 1
+    assert (begins(bench), woken) == (["StartTime=now+120"], ["123"])
+    assert (bench.job["script"], bench.job["state"], bench.outcome()) == ("CONT", "RUNNING", "restarted")
+
+
 async def test_held_by_its_user_stays_held(tmp_path: Path) -> None:
     looks = look_before((await whole(tmp_path)).slurm, "scontrol", "requeue")
     bench = Bench(tmp_path, STEPS)
@@ -242,6 +280,24 @@ async def test_refused_signal_is_requeued_at_once(tmp_path: Path, refused: str) 
     await bench.life()
     assert (bench.outcome(), bench.job["requeued"]) == ("restarted", 1)
     assert bench.kinds() == ["stopping", "signal_refused", "requeued", "scheduled", "restarted"]
+
+
+@pytest.mark.parametrize("values", [{"state": "COMPLETING", "then": "CANCELLED"},
+                                    {"state": "PENDING", "restarts": 1, "start": "N/A"}])
+async def test_cancelled_or_requeued_between_the_look_and_the_signal(tmp_path: Path, values: dict[str, Any]) -> None:
+    """Slurm refuses the signal; nothing is said of a requeue at once, and none is sent."""
+    bench = Bench(tmp_path, STEPS, comment="mine")
+
+    class Meanwhile(FakeCommands):
+        async def run(self, *args: str, timeout_s: float | None = None) -> str:
+            if args[:2] == ("scancel", "--signal=CONT"):
+                bench.job.update(values)
+            return await super().run(*args)
+
+    await bench.life(Meanwhile(bench.slurm))
+    assert (bench.slurm.called("scontrol", "requeue"), bench.job["requeued"]) == ([], 0)
+    assert "signal_refused" not in bench.kinds()
+    assert bench.kinds()[-1] in ("ended_during_stop", "restart_declined")
 
 
 @pytest.mark.parametrize("values", [{"requeue": 0}, {}])

@@ -65,6 +65,7 @@ class Stops:
         self.heard = True
         self.asked: list[dict[str, str]] = []
         self.ended = 0
+        self.quiet = 0.0
 
     def begin(self, number: int, restarts: int, lines: dict[str, str]) -> None:
         assert (number, restarts) == (123, self.slurm.job(123)["restarts"])
@@ -78,6 +79,9 @@ class Stops:
 
     def acknowledged(self, number: int) -> bool:
         return self.answer
+
+    def quiet_s(self, number: int) -> float:
+        return self.quiet
 
     def attempt_reported(self, number: int, restarts: int) -> bool:
         return bool(self.slurm.job(number)["state"] == "RUNNING")
@@ -118,8 +122,9 @@ class Bench:
             row = store.finding_id(self.finding.key)
             shown = await jobs.show(123)
             if row is not None and not store.had_restart(row) and shown:
+                components = await jobs.components(shown.facts.leader) if shown.facts.leader else ()
                 intent = evidence.new_intent(
-                    self.finding, shown.facts, number=shown.facts.restarts + 1, budget=10, backoff_s=10,
+                    self.finding, shown.facts, components, number=shown.facts.restarts + 1, budget=10, backoff_s=10,
                     progressed_s=700, stop=self.stop, now=self.time.wall(), avoid=self.avoid)
                 assert store.begin(intent, row)
                 intents = [intent]
@@ -228,6 +233,19 @@ async def test_healed_before_the_stop_file(tmp_path: Path) -> None:
     assert (bench.job["requeued"], bench.outcome(), bench.kinds()) == (0, "healed", [])
     assert bench.job["comment"] == "mine"
     assert bench.job["admin_comment"] == "[astraeus: stalled 14:02-14:14, rank 5 on c3, progress again]"
+
+
+async def test_ended_before_the_stop_file(tmp_path: Path) -> None:
+    """Its finding was closed by its end: that is no progress."""
+    bench = Bench(tmp_path, comment="mine")
+    with pytest.raises(Died):
+        await bench.life(Mortal(bench.slurm, 3))
+    bench.store.close_finding(finding().key, "the job ended")
+    bench.job.update(state="CANCELLED", end="2026-11-30T14:15:00")
+    await bench.life()
+    assert (bench.job["requeued"], bench.outcome()) == (0, "healed")
+    assert bench.job["recorded"]["AdminComment"] == (
+        "[astraeus: stalled 14:02-14:14, rank 5 on c3, the job ended]")
 
 
 @pytest.mark.parametrize("look", [3, 4, 5])

@@ -117,6 +117,9 @@ async def test_jobs_over_a_fake_slurm() -> None:
     assert (shown.comment, shown.facts.restarts, shown.facts.run_time_s) == ("a\nb  ", 0, 1800)
     assert await jobs.show(999) is None
     assert kill_wait(await jobs.settings()) == 8
+    slurm.squeue = lambda args: ""  # type: ignore[method-assign]
+    with pytest.raises(Away, match="printed nothing of job 123"):
+        await jobs.show(123)
     slurm.state["away"] = True
     for call in (jobs.poll(), jobs.show(123), jobs.requeue("123")):
         with pytest.raises(Away):

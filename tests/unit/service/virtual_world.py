@@ -85,14 +85,14 @@ class VirtualWorld:
         self.fleet = Fleet(self.config, "test", SINCE + self.set_by)
         self.passes = Pass(self.fleet, "test", self.store.open_findings(), self.store.clocks())
         self.passes.keys_of = self.store.keys
-        self.passes.being_stopped = self.store.being_stopped
-        self.stops = StopFiles(self.fleet)
+        self.stops = StopFiles(self.fleet, lambda: self.now)
         self.asked = Asked()
         self.annotations = Annotations(Writer(self.jobs, self.store, Pace(0, lambda: self.now, self.sleep)),
                                        lambda *_: None, lambda: self.now)
         self.restarts = Restarts(self.config, jobs=self.jobs, store=self.store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit,
                                  clocks=Clocks(self.wall, lambda: self.now, self.sleep))
+        self.passes.being_stopped = self.restarts.being_stopped
         self.incidents = Incidents(
             self.config, "test", past=self.store.incidents.since(self.wall() - INCIDENT_AGAIN_S),
             last=self.store.incidents.last(), findings=self.passes.memory)
