@@ -29,10 +29,6 @@ REPEAT_S = 5.0
 BROKEN_S = 60.0
 FIRST_REPORTS_S = 20.0
 """A controller that has just started hears of the job's nodes within this time: monitors try every 15 s at least."""
-START_MIN_S = 3.0
-"""The next attempt begins no sooner than this after the last one has left its nodes: on 22.05 a job that starts in
-the second in which its nodes revoked its credential is refused there ("already killed") and FAILED, or runs without
-its Prolog."""
 REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 
@@ -167,8 +163,8 @@ class Restart(OwnStop):
         also, said = {}, []
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
-            # Bounded on both sides: whatever the time of day was set to, and never at once (START_MIN_S).
-            wait_s = round(max(min(left, intent.backoff_s), START_MIN_S))
+            # Bounded on both sides: whatever the time of day was set to, and never before its nodes can take it.
+            wait_s = round(max(min(left, intent.backoff_s), self.begin_min_s))
             also["start_time"] = f"now+{wait_s}"
             said.append(f"starts not before {_second(self.clocks.wall() + wait_s)} UTC")
         elif facts.state == "PENDING":

@@ -14,7 +14,7 @@ from astraeus_protocol.findings import Event, Finding
 from ..config import Config
 from ..rules.picture import Picture
 from ..slurm.command import Away, Refused
-from ..slurm.jobs import Jobs
+from ..slurm.jobs import BEGIN_MIN_S, Jobs, begin_min, kill_wait
 from ..slurm.types import JobFacts
 from ..store import Intent, Store
 from . import annotate, evidence
@@ -52,14 +52,14 @@ class _Candidate(msgspec.Struct):
 
 
 class Restarts:
-    """``emit`` stores an event. ``kill_wait_s``: Slurm's KillWait."""
+    """``emit`` stores an event. ``kill_wait_s``: Slurm's KillWait; ``begin_min_s``: as slurm.jobs says."""
 
     def __init__(self, config: Config, *, jobs: Jobs, store: Store, annotations: Annotations, stops: Stops,
                  view: View, emit: Callable[[Event], None], clocks: Clocks | None = None) -> None:
         self.config, self.jobs, self.store = config, jobs, store
         self.annotations, self.stops, self.view, self.emit = annotations, stops, view, emit
         self.clocks = clocks or Clocks()
-        self.kill_wait_s = 30.0
+        self.kill_wait_s, self.begin_min_s = 30.0, BEGIN_MIN_S
         self.avoidance = Avoidance(
             jobs=jobs, store=store, pace=annotations.writer.pace, emit=emit, most=config.restart.avoid_nodes,
             clocks=self.clocks, owns=self.owns, runs=self._runs)
@@ -68,6 +68,10 @@ class Restarts:
         self._past: dict[int, int] = {}
         self._notes: dict[int, str] = {}
         self._incident_until = 0.0
+
+    def take_settings(self, settings: dict[str, str]) -> None:
+        """``scontrol show config``, also after slurmctld was upgraded or its slurm.conf changed."""
+        self.kill_wait_s, self.begin_min_s = kill_wait(settings), begin_min(settings)
 
     def owns(self, job: int) -> bool:
         """A restart of this job is under way: its comments are the restart's."""
@@ -203,7 +207,7 @@ class Restarts:
         job = intent.job
         restart = Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
                           avoidance=self.avoidance, stops=self.stops, emit=self.emit, clocks=self.clocks,
-                          stop_file_wait_s=self.config.restart.stop_file_wait_s,
+                          stop_file_wait_s=self.config.restart.stop_file_wait_s, begin_min_s=self.begin_min_s,
                           acts=lambda partition: self.config.watch_for(partition).mode == "act",
                           gone=lambda: ranks_gone(self.view.picture(job), intent.restarts,
                                                   full=intent.way == "full"))

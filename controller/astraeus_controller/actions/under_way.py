@@ -9,7 +9,7 @@ from collections.abc import Callable
 from astraeus_protocol.findings import Event
 
 from ..slurm.command import Refused
-from ..slurm.jobs import Jobs
+from ..slurm.jobs import BEGIN_MIN_S, Jobs
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from ..store import Intent, Store
@@ -34,15 +34,15 @@ OBSERVE = "the partition is in observe mode by now, where nothing is stopped"
 
 class UnderWay:
     """One intent on its way. ``emit`` stores an event; ``acts(partition)`` tells whether its mode is act now;
-    ``gone()`` whether every worker of the attempt that is stopped has ended."""
+    ``gone()`` whether every worker of the attempt that is stopped has ended; ``begin_min_s``: see slurm.jobs."""
 
     def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations,
                  avoidance: Avoidance, stops: Stops, emit: Callable[[Event], None], stop_file_wait_s: float,
                  clocks: Clocks | None = None, acts: Callable[[str], bool] = lambda _: True,
-                 gone: Callable[[], bool] = lambda: False) -> None:
+                 gone: Callable[[], bool] = lambda: False, begin_min_s: float = BEGIN_MIN_S) -> None:
         self.intent = intent
         self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
-        self.avoidance, self.stop_file_wait_s = avoidance, stop_file_wait_s
+        self.avoidance, self.stop_file_wait_s, self.begin_min_s = avoidance, stop_file_wait_s, begin_min_s
         self.clocks, self.acts, self.gone = clocks or Clocks(), acts, gone
         self._may_have_woken = True
         """The batch script may run although it was frozen: somebody suspended and resumed the job, or may have

@@ -48,6 +48,9 @@ def job(number: int, **values: Any) -> dict[str, Any]:
     } | values
 
 
+SETTINGS = {"ClusterName": "test", "KillWait": "8 sec", "SLURM_VERSION": "24.11.5"}
+
+
 def expanded(nodelist: str) -> list[str]:
     """``c4,c[1-2]``: c4 c1 c2."""
     found = []
@@ -121,7 +124,7 @@ class FakeSlurm:
                 return (f"JobId={one['id']} JobName={one['name']}\n   ReqNodeList={one['required'] or '(null)'} "
                         f"ExcNodeList={one['excluded'] or '(null)'}\n   Comment={one['comment']}\n")
             case ["show", "config"]:
-                return "Configuration data as of now\nClusterName             = test\nKillWait                = 8 sec\n"
+                return "".join(f"{key:<23} = {value}\n" for key, value in SETTINGS.items())
         raise Failed(f"scontrol: what is {args}?")
 
     def scancel(self, args: list[str]) -> str:
