@@ -25,6 +25,9 @@ LOOK_S = 1.0
 """Between two looks at a job that is changing its state."""
 SLOW_LOOK_S = 15.0
 """Between two looks at a job that is suspended."""
+FROZEN_LOOK_S = 3.0
+"""The same where its batch script was frozen: a resume wakes that, and it has to stand still again before its ranks
+have saved, or it ends the job."""
 STILL_S = 2.5
 """A job whose run time does not grow within this time is suspended."""
 COMMANDS_MAX = 3
@@ -81,7 +84,7 @@ class UnderWay:
             await self.clocks.sleep(LOOK_S)
         elif not self._runs(facts) or self._stands(facts):  # requeue would end a suspension, so it waits
             self._may_have_woken = True  # a resume wakes the batch script, too
-            await self.clocks.sleep(SLOW_LOOK_S)
+            await self.clocks.sleep(FROZEN_LOOK_S if intent.frozen else SLOW_LOOK_S)
         elif not intent.commands and not intent.frozen and not self.acts(facts.partition):
             self._decline("observe", OBSERVE)
         else:

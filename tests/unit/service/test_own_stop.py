@@ -187,7 +187,7 @@ async def test_its_user_suspends_it(tmp_path: Path, before: tuple[str, ...]) -> 
     looks = look_before((await whole(tmp_path)).slurm, *before)
     bench = Bench(tmp_path, STEPS)
     bench.slurm.state["at_look"] = {str(looks): {"state": "SUSPENDED"},
-                                    str(looks + 4): {"state": "RUNNING", "script": "CONT"}}
+                                    str(looks + 20): {"state": "RUNNING", "script": "CONT"}}
     began = bench.time.now
     await bench.life()
     assert bench.time.now - began >= 60
@@ -199,7 +199,7 @@ async def test_suspended_while_frozen(tmp_path: Path, back: int) -> None:
     """Slurm shows STOPPED over SUSPENDED: the run time that stands tells."""
     looks = look_before((await whole(tmp_path, FULL)).slurm, "scontrol", "requeue") - back
     bench = Bench(tmp_path, FULL)
-    bench.slurm.state["at_look"] = {str(looks): {"suspended": True}, str(looks + 6): {"suspended": False}}
+    bench.slurm.state["at_look"] = {str(looks): {"suspended": True}, str(looks + 22): {"suspended": False}}
     began = bench.time.now
     await bench.life()
     assert bench.time.now - began >= 60
@@ -210,7 +210,7 @@ async def test_suspended_time_is_no_grace(tmp_path: Path) -> None:
     looks = look_before((await whole(tmp_path)).slurm, "--signal=USR1") + 1
     bench = Bench(tmp_path, STEPS)
     bench.slurm.state |= {"ranks_end": False, "at_look": {
-        str(looks): {"state": "SUSPENDED"}, str(looks + 10): {"state": "RUNNING", "script": "CONT"}}}
+        str(looks): {"state": "SUSPENDED"}, str(looks + 50): {"state": "RUNNING", "script": "CONT"}}}
     began = bench.time.now
     await bench.life()
     assert bench.time.now - began >= 150 + 40
