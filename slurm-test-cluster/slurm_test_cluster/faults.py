@@ -1,4 +1,4 @@
-"""Things that go wrong: a node off the network, a GPU in trouble."""
+"""Things that go wrong: a node off the network or without power, a GPU in trouble."""
 
 from __future__ import annotations
 
@@ -46,6 +46,15 @@ class Faults(Hosts):
         for chain, way in (("INPUT", "-i"), ("OUTPUT", "-o")):
             while self.run(node, ["iptables", "-w", "-D", chain, way, "eth0", "-j", "DROP"]).ok:
                 pass
+
+    def power_off(self, node: str) -> None:
+        """Everything on `node` ends at once, and its connections hang."""
+        self.cut_network(node)
+        self.container(node).kill()
+
+    def power_on(self, node: str) -> None:
+        """Boot `node` again: what lay in a tmpfs (/run in the variant systemd) is gone."""
+        self.container(node).start()
 
     def set_gpu(self, node: str, index: int, **state: object) -> None:
         """Set keys of one GPU (fake-nvml/README.md): set_gpu("c1", 0, util=97, temp=61); None unsets one."""

@@ -7,6 +7,8 @@ from slurm_test_cluster import wait_for
 
 from .conftest import RING, Site
 
+pytestmark = pytest.mark.restart
+
 SAVING = f"{RING} --save-on-term 4 --print-env --short-if-restarted 20"
 SCRIPTS = {
     "no_trap": (f"srun {SAVING}\n", ["-N4", "-n8", "--ntasks-per-node=2"], 8),
@@ -49,7 +51,7 @@ def test_stalled_run_is_restarted_once_and_completes(site: Site, shape: str) -> 
     for kind, dependent in after.items():
         shown = site.cluster.scontrol_show_job(dependent)
         assert (shown["JobState"], shown["Reason"]) == ("PENDING", "Dependency"), kind
-    site.cluster.wait_state(job, "COMPLETED", timeout=120)
+    site.cluster.wait_state(job, "COMPLETED", timeout=120 + site.begin_delay_s)
 
     out = site.cluster.read_file("ctl", f"/home/alice/out-{job}.txt")
     for rank in range(ranks):

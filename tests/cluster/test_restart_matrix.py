@@ -14,6 +14,8 @@ from slurm_test_cluster import wait_for
 
 from .conftest import RING, Site
 
+pytestmark = pytest.mark.restart
+
 LAUNCHER = "python3 -u /opt/workloads/launcher.py -n 4 --"
 GANG = ["-N4", "-n8", "--ntasks-per-node=2"]
 LONE = ["-N1", "-n1", "-c4"]
@@ -100,7 +102,7 @@ def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, na
              saw=lambda: (site.history(job), shown(site, job, "JobState")))
     for kind, dependent in after.items():
         assert (shown(site, dependent, "JobState"), shown(site, dependent, "Reason")) == ("PENDING", "Dependency"), kind
-    site.cluster.wait_state(job, "COMPLETED", timeout=180)
+    site.cluster.wait_state(job, "COMPLETED", timeout=180 + site.begin_delay_s)
 
     out = site.cluster.read_file("ctl", f"/home/alice/matrix-{job}.txt")
     for rank in range(ranks):
@@ -153,7 +155,7 @@ def test_suspended_during_the_grace_it_waits(site: Site, shape: str) -> None:
     site.cluster.run("ctl", ["scontrol", "resume", str(job)], check=True)
     wait_for(lambda: shown(site, job, "Restarts") == "1", 120, every=0.5, what="the requeue",
              saw=lambda: (site.history(job), shown(site, job, "JobState")))
-    site.cluster.wait_state(job, "COMPLETED", timeout=180)
+    site.cluster.wait_state(job, "COMPLETED", timeout=180 + site.begin_delay_s)
     states = [row["State"] for row in site.rows(job)]
     if shape == "no_trap":
         assert (states, len(checkpoints(site, job))) == (["REQUEUED", "COMPLETED"], SHAPES[shape][2])
@@ -175,5 +177,5 @@ def test_held_during_the_grace_it_stays_held(site: Site) -> None:
         wait_for(lambda: shown(site, job, "JobState") != "PENDING", 20, every=1, what="a held job that starts")
     site.cluster.run("ctl", ["scontrol", "release", str(job)], check=True)
     site.cluster.run("ctl", ["scontrol", "update", f"jobid={job}", "StartTime=now"])
-    site.cluster.wait_state(job, "COMPLETED", timeout=180)
+    site.cluster.wait_state(job, "COMPLETED", timeout=180 + site.begin_delay_s)
     assert shown(site, job, "Restarts") == "1"

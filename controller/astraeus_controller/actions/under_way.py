@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+import msgspec
 from astraeus_protocol.findings import Event
 
 from ..slurm.command import Refused
@@ -17,7 +18,7 @@ from . import annotate
 from .annotate import Annotations
 from .avoid import Avoidance
 from .outside import Clocks, Stops
-from .revive import ended_on_ours
+from .revive import ended_on_ours, seems_over
 from .writer import Wanted
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,10 @@ class UnderWay:
 
     async def _facts(self) -> JobFacts | None:
         shown = await self.jobs.show(self.intent.target)
-        return shown.facts if shown else None
+        if shown is None or not seems_over(shown.facts, self.clocks.wall()):
+            return shown.facts if shown else None
+        state = await self.jobs.accounted(shown.facts.named)
+        return msgspec.structs.replace(shown.facts, state=state) if state in ENDED else shown.facts
 
     def _same(self, facts: JobFacts) -> bool:
         return facts.restarts == self.intent.restarts and facts.start_time == self.intent.start_time

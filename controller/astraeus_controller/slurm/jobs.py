@@ -102,6 +102,11 @@ class Jobs:
             pairs.append(f"AdminComment={admin_comment}")
         await self.commands.run("sacctmgr", "-i", "-Q", "modify", "job", "where", f"jobid={job}", "set", *pairs)
 
+    async def accounted(self, named: str) -> str:
+        """The state of the latest attempt in accounting, ``CANCELLED`` without by whom; "" where it has none yet."""
+        words = (await self.commands.run("sacct", "-X", "-n", "-P", "-j", named, "-o", "State")).split()
+        return words[0] if words else ""
+
     async def settings(self) -> dict[str, str]:
         """``scontrol show config``: ClusterName, KillWait (seconds, as text) and the rest."""
         text = await self.commands.run("scontrol", "show", "config")

@@ -151,6 +151,8 @@ class FakeSlurm:
 
     def sacct(self, args: list[str]) -> str:
         one = self._named(args[args.index("-j") + 1])
+        if args[-1] == "State":
+            return f"{one.get('accounted', one['state'])}\n"
         over = one["state"] in ENDED
         if over and not one["recorded"]:
             one["recorded"] = {"Comment": one["comment"] if self.state.get("job_comment", True) else "",
@@ -236,7 +238,7 @@ class FakeSlurm:
         return ""
 
     def _requeue_ended(self, one: dict[str, Any]) -> str:
-        if one["state"] not in ENDED:
+        if one.pop("accounted", one["state"]) not in ENDED:
             raise AssertionError("plain requeue of a job that has not ended")
         one |= {"state": "PENDING", "reason": "BeginTime", "nodes": "", "waiting": 1000, "begin": "", "end": "N/A",
                 "start": "N/A", "restarts": one["restarts"] + 1, "revived": one["revived"] + 1}

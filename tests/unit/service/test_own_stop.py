@@ -1,5 +1,6 @@
 """The second way of stopping: the batch script frozen, our own signal, its grace; never left frozen."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,19 @@ async def test_suspended_while_frozen(tmp_path: Path, back: int) -> None:
     await bench.life()
     assert bench.time.now - began >= 60
     assert (bench.job["requeued"], bench.outcome()) == (1, "restarted")
+
+
+@pytest.mark.parametrize(("accounted", "outcome", "revived"), [
+    ("FAILED", "restarted", 1), ("CANCELLED by 1001", "ended", 0), ("RUNNING", "restarted", 0)])
+async def test_ended_but_shown_as_stopped(tmp_path: Path, accounted: str, outcome: str, revived: int) -> None:
+    """A node answered to the STOP after the job's end: Slurm goes on showing STOPPED, accounting tells."""
+    looks = look_before((await whole(tmp_path, FULL)).slurm, "scontrol", "requeue") - 1
+    bench = Bench(tmp_path, FULL)
+    ended = datetime.fromtimestamp(bench.time.wall() + 5, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    over = {"state": "STOPPED", "end": ended, "accounted": accounted}
+    bench.slurm.state["at_look"] = {str(looks): over | {"suspended": accounted != "RUNNING"}}
+    await bench.life()
+    assert (bench.outcome(), bench.job["revived"]) == (outcome, revived)
 
 
 async def test_suspended_time_is_no_grace(tmp_path: Path) -> None:
