@@ -119,7 +119,7 @@ def test_variants():
     assert cgroup.slurm_for("24.11")["PrologFlags"] == "Alloc,Contain,RunInJob"
     assert cgroup.slurm_for("22.05")["PrologFlags"] == "Alloc,Contain"
     assert "\nProctrackType=proctrack/cgroup\n" in slurm_conf(2, cgroup.slurm_for("26.05"))
-    with pytest.raises(ValueError, match="'docker'.*plain, cgroup, systemd"):
+    with pytest.raises(ValueError, match=r"'docker'.*plain, cgroup, systemd"):
         variant_named("docker")
 
 
