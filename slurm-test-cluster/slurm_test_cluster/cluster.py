@@ -56,7 +56,7 @@ class Cluster(Jobs, Ranks, Faults, Astraeus):
         start = time.monotonic()
         flavour = "" if variant == DEFAULT_VARIANT else f", variant {variant}"
         say(f"booting cluster {prefix}: ctl and {nodes} nodes, Slurm {release}{flavour}")
-        cluster._create(name, release, kind, slurm_conf(nodes, {**kind.slurm_for(release), **(slurm or {})}))
+        cluster._create(name, release, kind, slurm_conf(nodes, {**kind.slurm, **(slurm or {})}))
         cluster._wait_idle(60)
         say(f"cluster {prefix}: all nodes idle after {time.monotonic() - start:.1f} s")
         return cluster

@@ -26,13 +26,6 @@ class Variant:
     systemd: bool = False
     """systemd is process 1 of each host and starts a node's daemons by their packages' units."""
 
-    def slurm_for(self, release: str) -> dict[str, object]:
-        """The settings as that Slurm release takes them."""
-        flags = str(self.slurm.get("PrologFlags", ""))
-        if release == "22.05" and "RunInJob" in flags:
-            return {**self.slurm, "PrologFlags": flags.replace(",RunInJob", "")}
-        return dict(self.slurm)
-
 
 VARIANTS = {
     variant.name: variant
@@ -40,13 +33,12 @@ VARIANTS = {
         Variant("plain", "no cgroups; the daemons are started by a script", options={"init": True}),
         Variant(
             "cgroup",
-            "jobs in cgroups of version 1 (proctrack/cgroup, task/cgroup); Prolog runs inside the job's cgroup",
+            "jobs in cgroups of version 1 (proctrack/cgroup, task/cgroup)",
             slurm={
                 "ProctrackType": "proctrack/cgroup",
                 "TaskPlugin": "task/cgroup",
                 "JobAcctGatherType": "jobacct_gather/cgroup",
-                # RunInJob is the harder way to start a monitor that has to outlive the job.
-                "PrologFlags": "Alloc,Contain,RunInJob",
+                "PrologFlags": "Alloc,Contain",
             },
             cgroup_conf="CgroupPlugin=cgroup/v1\nConstrainCores=no\nConstrainRAMSpace=no\nConstrainDevices=no\n",
             capabilities=(*CAPABILITIES, "SYS_NICE"),

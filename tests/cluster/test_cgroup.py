@@ -1,4 +1,4 @@
-"""Jobs in cgroups of version 1 (proctrack/cgroup, task/cgroup), with Prolog inside the job's own (RunInJob)."""
+"""Jobs in cgroups of version 1 (proctrack/cgroup, task/cgroup)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from .conftest import RING, Site
 pytestmark = pytest.mark.cgroup
 
 FREEZER = "/sys/fs/cgroup/freezer"
-WITNESS = "/etc/slurm/prolog.d/70-witness.sh"
 
 
 def cgroups(site: Site, node: str, pid: int | str) -> str:
@@ -34,16 +33,10 @@ def states(site: Site, node: str, job: int) -> set[str]:
     return set(site.cluster.run(node, ["cat", *freezers(site, node, job)], check=True).out.split())
 
 
-def test_monitor_from_a_prolog_inside_the_job_outlives_it(site: Site) -> None:
+def test_monitor_from_prolog_outlives_the_job(site: Site) -> None:
     site.cluster.kill_monitor("c1")
-    site.cluster.copy_in("c1", WITNESS, "#!/bin/sh\nexec /bin/cat /proc/self/cgroup >/run/prolog-ran-in\n", mode=0o755)
-    try:
-        job = site.submit(f"srun {RING}\n", "-N1", "-n2", "-w", "c1", "--stall-after=60s", "-o", "/home/alice/c-%j.txt")
-        site.cluster.wait_state(job, "RUNNING", timeout=60)
-    finally:
-        site.cluster.run("c1", ["rm", "-f", WITNESS])
-    if site.cluster.release != "22.05":  # has no RunInJob
-        assert f"/job_{job}" in site.cluster.read_file("c1", "/run/prolog-ran-in")
+    job = site.submit(f"srun {RING}\n", "-N1", "-n2", "-w", "c1", "--stall-after=60s", "-o", "/home/alice/c-%j.txt")
+    site.cluster.wait_state(job, "RUNNING", timeout=60)
     worker = site.cluster.rank_pid(job, 0, 1)
     assert f"/job_{job}/step_0" in cgroups(site, "c1", worker.pid)
     monitor = site.cluster.monitor_pid("c1")

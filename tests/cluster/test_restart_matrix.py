@@ -91,7 +91,8 @@ def frozen(site: Site, job: int) -> Callable[[], bool]:
 
 @pytest.mark.parametrize(("shape", "name"), MATRIX)
 def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, name: str) -> None:
-    ranks = SHAPES[shape][2]
+    _, _, ranks, step = SHAPES[shape]
+    cgroups = site.cluster.variant.name == "cgroup"
     job = begin(site, shape, name)
     after = {kind: site.submit("hostname\n", f"--dependency={kind}:{job}", "-o", "/dev/null")
              for kind in ("afterok", "afternotok")}
@@ -107,7 +108,8 @@ def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, na
     out = site.cluster.read_file("ctl", f"/home/alice/matrix-{job}.txt")
     for rank in range(ranks):
         assert f"rank {rank} got {name}" in out, f"rank {rank} was not asked"
-        assert f"rank {rank} saved step" in out, f"rank {rank} did not save"
+        # With cgroups srun is killed as soon as TERM has ended the script: what ranks print then is lost.
+        assert f"rank {rank} saved step" in out or (cgroups, name, step) == (True, "TERM", "0"), rank
     assert f"stop file: signal: {name}" in out
     saved = checkpoints(site, job)
     assert len(saved) == ranks
@@ -119,7 +121,7 @@ def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, na
     site.wait_event(job, "restarted", timeout=30)
     kinds = site.kinds(job)
     assert (kinds.count("requeued"), kinds.count("signalled"), "ended_during_stop" in kinds) == (
-        1, int(name == "USR1"), False)
+        1, int(name == "USR1" or (cgroups and step == "batch")), False)
     if shape == "set_e":  # the first attempt never got beyond its srun; the second one did
         assert site.cluster.run("ctl", ["ls", f"/home/alice/went-on-{job}"]).ok
 
@@ -151,7 +153,7 @@ def test_suspended_during_the_grace_it_waits(site: Site, shape: str) -> None:
     wait_for(frozen(site, job), 60, every=0.5, what="the signal", saw=lambda: site.history(job))
     site.cluster.run("ctl", ["scontrol", "suspend", str(job)], check=True)
     with pytest.raises(AssertionError):
-        wait_for(lambda: shown(site, job, "Restarts") != "0", 60, every=1, what="a requeue of a suspended job")
+        wait_for(lambda: shown(site, job, "Restarts") not in ("0", ""), 60, every=1, what="a requeue")
     site.cluster.run("ctl", ["scontrol", "resume", str(job)], check=True)
     wait_for(lambda: shown(site, job, "Restarts") == "1", 120, every=0.5, what="the requeue",
              saw=lambda: (site.history(job), shown(site, job, "JobState")))

@@ -75,14 +75,14 @@ def _works(step: StepView) -> bool:
 
 def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: Store, *, site: Restart,
            watch: Watch, now: float, kill_wait_s: float, stalled_steps: set[str], watched_jobs: int,
-           completing_nodes: tuple[str, ...]) -> Facts:
+           completing_nodes: tuple[str, ...], term_reaches_all: bool = True) -> Facts:
     """Facts for may_restart(). ``now``: Unix seconds; ``stalled_steps``: steps with an open stalled finding."""
     job, policy = picture.job, picture.job.policy
     steps = [step for step in job.steps if step.watched and not step.ended]
     own = next((step for step in steps if step.step == finding.step), None)
     if own is not None:
         policy = own.policy
-    stop = choose(picture, finding.step, policy, kill_wait_s)
+    stop = choose(picture, finding.step, policy, kill_wait_s, term_reaches_all=term_reaches_all)
     workers = [worker for step in steps for worker in step.workers]
     known = sum(worker.state != "stale" for worker in workers)
     ranks = sum(step.tasks for step in steps)

@@ -59,7 +59,7 @@ class Restarts:
         self.config, self.jobs, self.store = config, jobs, store
         self.annotations, self.stops, self.view, self.emit = annotations, stops, view, emit
         self.clocks = clocks or Clocks()
-        self.kill_wait_s, self.begin_min_s = 30.0, BEGIN_MIN_S
+        self.kill_wait_s, self.begin_min_s, self.term_reaches_all = 30.0, BEGIN_MIN_S, True
         self.avoidance = Avoidance(
             jobs=jobs, store=store, pace=annotations.writer.pace, emit=emit, most=config.restart.avoid_nodes,
             clocks=self.clocks, owns=self.owns, runs=self._runs)
@@ -72,6 +72,7 @@ class Restarts:
     def take_settings(self, settings: dict[str, str]) -> None:
         """``scontrol show config``, also after slurmctld was upgraded or its slurm.conf changed."""
         self.kill_wait_s, self.begin_min_s = kill_wait(settings), begin_min(settings)
+        self.term_reaches_all = settings.get("ProctrackType", "") != "proctrack/cgroup"
 
     def owns(self, job: int) -> bool:
         """A restart of this job is under way: its comments are the restart's."""
@@ -201,7 +202,8 @@ class Restarts:
         if picture is None:
             return Stop("TERM", self.kill_wait_s), False
         policy = next((step.policy for step in picture.job.steps if step.step == finding.step), picture.job.policy)
-        return choose(picture, finding.step, policy, self.kill_wait_s), policy.avoid_guilty
+        stop = choose(picture, finding.step, policy, self.kill_wait_s, term_reaches_all=self.term_reaches_all)
+        return stop, policy.avoid_guilty
 
     def _start(self, intent: Intent) -> None:
         job = intent.job
@@ -230,7 +232,7 @@ class Restarts:
         return evidence.gather(
             finding, picture, slurm, self.store, site=self.config.restart,
             watch=self.config.watch_for(picture.job.partition), now=self.clocks.wall(),
-            kill_wait_s=self.kill_wait_s,
+            kill_wait_s=self.kill_wait_s, term_reaches_all=self.term_reaches_all,
             stalled_steps={one.step for one in self.view.stalled_of(finding.job)},
             watched_jobs=self.view.watched_jobs(), completing_nodes=await self._completing(finding, slurm))
 

@@ -376,6 +376,16 @@ def test_which_way(policy: Policy, steps: tuple[StepView, ...], stalled: str, wa
         (way, policy.stop_signal, 40) if way else ("", "TERM", 8))
 
 
+def test_with_cgroups_slurms_term_does_not_reach_what_runs_below_the_batch_script() -> None:
+    def stop(policy: Policy, *steps: Any, stalled: str = "batch", reaches: bool = False) -> Stop:
+        return choose(picture(*steps), stalled, policy, 8, term_reaches_all=reaches)
+    assert stop(Policy(), step("batch", SHELL)) == Stop("TERM", 8, "full")
+    assert stop(Policy(stop_grace=3), step("batch", SHELL)) == Stop("TERM", 8, "full")
+    assert stop(Policy(), step("batch", SHELL), reaches=True) == Stop("TERM", 8)
+    assert stop(Policy(), step("batch", ITSELF)) == Stop("TERM", 8)
+    assert stop(Policy(), step("0", worker(0)), stalled="0") == Stop("TERM", 8)
+
+
 def test_a_signal_without_a_grace_has_kill_wait() -> None:
     policy = Policy(stop_signal="USR2")
     assert choose(picture(step("0", worker(0))), "0", policy, 8) == Stop("USR2", 8, "steps")
