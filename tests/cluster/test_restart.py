@@ -54,8 +54,11 @@ def test_stalled_run_is_restarted_once_and_completes(site: Site, shape: str) -> 
     site.cluster.wait_state(job, "COMPLETED", timeout=120 + site.begin_delay_s)
 
     out = site.cluster.read_file("ctl", f"/home/alice/out-{job}.txt")
-    for rank in range(ranks):
-        assert f"rank {rank} got TERM" in out, f"rank {rank} was not asked"
+    saved = site.cluster.run("ctl", ["sh", "-c", f"ls /home/alice/checkpoint.{job}.rank-*"]).out.split()
+    assert len(saved) == ranks
+    if site.cluster.variant.name != "cgroup":  # there srun is killed with its script, and output is lost
+        for rank in range(ranks):
+            assert f"rank {rank} got TERM" in out, f"rank {rank} was not asked"
     assert "ASTRAEUS_RESTART_CAUSE=stalled" in out
     assert "ASTRAEUS_RESTART_COUNT=1" in out
     states = [row["State"] for row in site.rows(job)]

@@ -106,11 +106,12 @@ def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, na
     site.cluster.wait_state(job, "COMPLETED", timeout=180 + site.begin_delay_s)
 
     out = site.cluster.read_file("ctl", f"/home/alice/matrix-{job}.txt")
-    for rank in range(ranks):
-        assert f"rank {rank} got {name}" in out, f"rank {rank} was not asked"
-        # With cgroups srun is killed as soon as TERM has ended the script: what ranks print then is lost.
-        assert f"rank {rank} saved step" in out or (cgroups, name, step) == (True, "TERM", "0"), rank
-    assert f"stop file: signal: {name}" in out
+    # With cgroups srun is killed as soon as TERM has ended the script: of what ranks print then some is lost.
+    if (cgroups, name, step) != (True, "TERM", "0"):
+        for rank in range(ranks):
+            assert f"rank {rank} got {name}" in out, f"rank {rank} was not asked"
+            assert f"rank {rank} saved step" in out, f"rank {rank} did not save"
+        assert f"stop file: signal: {name}" in out
     saved = checkpoints(site, job)
     assert len(saved) == ranks
     assert all(text.isdigit() for text in saved.values()), saved
