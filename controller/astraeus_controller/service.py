@@ -33,7 +33,7 @@ from .judging.loop import Judging
 from .judging.pass_ import Pass
 from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
 from .slurm.command import Away, Commands, Refused
-from .slurm.jobs import Jobs, kill_wait
+from .slurm.jobs import Jobs
 from .slurm.types import JobFacts, Snapshot
 from .stops import StopFiles
 from .store import Store
@@ -74,7 +74,7 @@ class Service:
         self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit)
-        self.restarts.kill_wait_s = kill_wait(settings)
+        self.restarts.take_settings(settings)
         self.passes.being_stopped = self.restarts.being_stopped
         self.incidents = Incidents(
             config, self.cluster, past=store.incidents.since(time.time() - INCIDENT_AGAIN_S),
@@ -222,7 +222,7 @@ class Service:
                 log.error("history: old lines could not be dropped: %s", fault)
             await asyncio.sleep(HOUSEKEEPING_S)
             with contextlib.suppress(Away, Refused):
-                self.restarts.kill_wait_s = kill_wait(await self.jobs.settings())
+                self.restarts.take_settings(await self.jobs.settings())
 
 
 def _privileged(config: Config) -> set[int]:

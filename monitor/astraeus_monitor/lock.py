@@ -13,11 +13,11 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self.path, self.fd = path, -1
 
-    def take(self) -> bool:
-        """False when another monitor holds it. Raises OSError when the file can't be made."""
+    def take(self, *, wait: bool = False) -> bool:
+        """False when another monitor holds it; with ``wait``, until it leaves. OSError when the file can't be made."""
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             os.close(self.fd)
             self.fd = -1

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from . import ties
+from .frozen import is_frozen
 from .procfs import Proc
 from .tree import Identity, ProcLook, worker_processes
 from .waits import Place, WaitSeen, look_at_waits
@@ -278,23 +279,3 @@ def _ties(proc: Proc, pid: int, inodes: list[int],
     if space not in sockets:
         sockets[space] = ties.established(proc.sockets(pid))
     return ties.numbers(sockets[space], inodes)
-
-
-def is_frozen(proc: Proc, pid: int, cgroups: str = "/sys/fs/cgroup") -> bool:
-    """Whether the process's cgroup is frozen, version 2 or 1."""
-    try:
-        lines = proc.text(pid, "cgroup", limit=65536).decode(errors="replace").splitlines()
-        for line in lines:
-            _, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            if controllers == "":
-                with open(f"{cgroups}{path}/cgroup.events") as file:
-                    if "frozen 1" in file.read():
-                        return True
-            elif "freezer" in controllers.split(","):
-                with open(f"{cgroups}/freezer{path}/freezer.state") as file:
-                    if file.read().strip() == "FROZEN":
-                        return True
-    except OSError:
-        return False
-    return False

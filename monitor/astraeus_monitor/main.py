@@ -87,10 +87,14 @@ def run(options: dict[str, str]) -> int:
                       printer=_print if "print" in options else None, stays=under_systemd)
     lock = Lock(monitor.state_dir / "monitor.lock")
     try:
-        monitor.open()
+        monitor.state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not lock.take():
-            say(f"another monitor holds {lock.path}: this one leaves")
-            return 0
+            # A unit that left would be started again by its path unit at once, five times, and never more.
+            say(f"another monitor holds {lock.path}: this one {'waits for its end' if under_systemd else 'leaves'}")
+            if not under_systemd:
+                return 0
+            lock.take(wait=True)
+        monitor.open()  # with the lock: a second reader of the FIFO would take what is meant for the first
     except OSError as fault:
         say(f"can't work in {monitor.state_dir}: {fault.strerror}; run as root, or give --state-dir")
         return 1

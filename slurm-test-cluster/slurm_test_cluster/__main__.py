@@ -10,6 +10,7 @@ from slurm_test_cluster import image as images
 from slurm_test_cluster.cluster import Cluster
 from slurm_test_cluster.docker_host import NoDocker, ensure_docker
 from slurm_test_cluster.releases import DEFAULT_RELEASE, RELEASES, release_named
+from slurm_test_cluster.variants import DEFAULT_VARIANT, VARIANTS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,6 +31,10 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = command(name, text)
         sub.add_argument("--release", default=DEFAULT_RELEASE, choices=sorted(RELEASES), help="Slurm release")
+        sub.add_argument(
+            "--variant", default=DEFAULT_VARIANT, choices=sorted(VARIANTS),
+            help="; ".join(f"{variant.name}: {variant.what}" for variant in VARIANTS.values()),
+        )  # fmt: skip
         sub.add_argument("--nodes", type=int, default=4, help="number of nodes (default: 4)")
     command("down", "remove the cluster's containers, network and homes")
     command("status", "say what runs")
@@ -54,7 +59,10 @@ def main() -> int:
     options = _parser().parse_args()
     try:
         if options.command in ("up", "rebuild"):
-            Cluster.up(options.release, options.prefix, options.nodes, fresh=options.command == "rebuild")
+            Cluster.up(
+                options.release, options.prefix, options.nodes,
+                fresh=options.command == "rebuild", variant=options.variant,
+            )  # fmt: skip
         elif options.command == "build":
             images.build(ensure_docker(), release_named(options.release))
         elif options.command == "down":

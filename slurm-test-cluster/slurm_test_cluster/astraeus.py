@@ -12,6 +12,7 @@ from docker.errors import NotFound
 
 from slurm_test_cluster.context import HERE
 from slurm_test_cluster.hosts import Hosts
+from slurm_test_cluster.variants import DEFAULT_VARIANT, Variant, variant_named
 from slurm_test_cluster.waiting import wait_for
 
 TOML_PATH = "/etc/astraeus/astraeus.toml"
@@ -21,6 +22,7 @@ CONTROLLER_LOG = "/var/log/astraeus/controller.log"
 START_MONITOR = "/usr/lib/astraeus/start-monitor"
 REPORT_PORT = 6831
 API_SOCKET = "/run/astraeus/api.sock"
+VARIANT_LABEL = "astraeus.variant"
 # The bracket keeps a search from finding itself.
 CONTROLLER_PATTERN = "[b]in/astraeus-controller"
 MONITOR_PATTERN = "[b]in/astraeus-monitor"
@@ -61,6 +63,11 @@ def ask_socket(socket_path: str, path: str, timeout: float) -> tuple[int, Any]:
 class Astraeus(Hosts):
     """Start and kill Astraeus' own processes."""
 
+    @property
+    def variant(self) -> Variant:
+        """What kind of cluster this is."""
+        return variant_named(self.container("ctl").labels.get(VARIANT_LABEL, DEFAULT_VARIANT))
+
     def process_id(self, host: str, pattern: str) -> int | None:
         """The oldest process whose command line matches, or None."""
         found = self.run(host, ["pgrep", "-o", "-f", pattern])
@@ -73,14 +80,18 @@ class Astraeus(Hosts):
     def start_controller(self, config_toml: str | None = None, timeout: float = 15) -> int:
         """Start the controller on ctl as root, with `config_toml` as its file when given; its PID.
 
-        Returns once it accepts connections. A controller that already runs is left alone.
+        Returns once it accepts connections. A controller that already runs is left alone, except where systemd
+        started it at boot and there is a new configuration.
         """
         if config_toml is not None:
             self.write_config(config_toml, "ctl")
-        running = self.controller_pid()
-        if running:
+        if self.variant.systemd:
+            verb = "start" if config_toml is None else "restart"
+            self.run("ctl", ["systemctl", verb, "astraeus-controller"], check=True)
+        elif running := self.controller_pid():
             return running
-        self.background("ctl", [*CONTROLLER], CONTROLLER_LOG)
+        else:
+            self.background("ctl", [*CONTROLLER], CONTROLLER_LOG)
         probe = f"exec 3<>/dev/tcp/127.0.0.1/{REPORT_PORT}"
         wait_for(
             lambda: self.run("ctl", probe, timeout=5).ok,
@@ -124,6 +135,9 @@ class Astraeus(Hosts):
         return path if os.access(path, os.W_OK) else None
 
     def controller_log(self, lines: int | None = None) -> str:
+        if self.variant.systemd:
+            command = ["journalctl", "-q", "-o", "cat", "-u", "astraeus-controller", "-n", str(lines or "all")]
+            return self.run("ctl", command).out
         return self.logs("ctl", CONTROLLER_LOG, lines)
 
     def start_monitor(self, node: str) -> None:

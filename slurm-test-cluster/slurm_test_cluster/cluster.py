@@ -12,7 +12,7 @@ from docker.errors import APIError, NotFound
 from docker.types import EndpointConfig
 
 from slurm_test_cluster import image as images
-from slurm_test_cluster.astraeus import REPORT_KEY, TOML_PATH, Astraeus, default_toml
+from slurm_test_cluster.astraeus import REPORT_KEY, TOML_PATH, VARIANT_LABEL, Astraeus, default_toml
 from slurm_test_cluster.docker_host import ensure_docker
 from slurm_test_cluster.faults import Faults
 from slurm_test_cluster.gate import Gate
@@ -21,12 +21,10 @@ from slurm_test_cluster.progress import say
 from slurm_test_cluster.ranks import Ranks
 from slurm_test_cluster.releases import DEFAULT_RELEASE, release_named
 from slurm_test_cluster.slurm_conf import slurm_conf
+from slurm_test_cluster.variants import DEFAULT_VARIANT, Variant, variant_named
 from slurm_test_cluster.waiting import wait_for
 
 LABEL = "astraeus.test-cluster"
-# SYS_PTRACE: root reads other users' /proc entries. SYS_ADMIN: slurmd's clone for --export=NONE.
-# It also mounts the store, where AppArmor must not forbid that. MKNOD: the fake GPUs. NET_ADMIN: cutting the network.
-CAPABILITIES = ["SYS_PTRACE", "SYS_ADMIN", "MKNOD", "NET_ADMIN"]
 GPUS_PER_NODE = 2
 FUSE = "/dev/fuse"
 
@@ -43,23 +41,25 @@ class Cluster(Jobs, Ranks, Faults, Gate, Astraeus):
         slurm: Mapping[str, object] | None = None,
         build: bool = True,
         fresh: bool = False,
+        variant: str = DEFAULT_VARIANT,
     ) -> Cluster:
         """Build what has changed and boot `ctl` and c1 ... c`nodes`, all idle when this returns.
 
-        A running cluster of that prefix with the same image and nodes is taken as it is, unless `fresh` or
-        `slurm` (settings for slurm.conf, such as {"KillWait": 20}) is given. `build=False` trusts the image.
+        A running cluster of that prefix with the same image, variant and nodes is taken as it is, unless `fresh`
+        or `slurm` (settings for slurm.conf, such as {"KillWait": 20}) is given. `build=False` trusts the image.
         """
-        wanted = release_named(release)
+        wanted, kind = release_named(release), variant_named(variant)
         client = ensure_docker()
         name = images.build(client, wanted) if build else wanted.image
         cluster = cls(client, prefix, [f"c{index}" for index in range(1, nodes + 1)])
-        if not fresh and not slurm and cluster._runs(name):
+        if not fresh and not slurm and cluster._runs(name, kind):
             say(f"cluster {prefix} is already up")
             return cluster
         cluster.down()
         start = time.monotonic()
-        say(f"booting cluster {prefix}: ctl and {nodes} nodes, Slurm {release}")
-        cluster._create(name, release, slurm_conf(nodes, slurm))
+        flavour = "" if variant == DEFAULT_VARIANT else f", variant {variant}"
+        say(f"booting cluster {prefix}: ctl and {nodes} nodes, Slurm {release}{flavour}")
+        cluster._create(name, release, kind, slurm_conf(nodes, {**kind.slurm, **(slurm or {})}))
         cluster._wait_idle(60)
         say(f"cluster {prefix}: all nodes idle after {time.monotonic() - start:.1f} s")
         return cluster
@@ -103,17 +103,19 @@ class Cluster(Jobs, Ranks, Faults, Gate, Astraeus):
         with contextlib.suppress(NotFound):
             self.client.volumes.get(f"{self.prefix}-home").remove(force=True)
 
-    def _runs(self, image: str) -> bool:
+    def _runs(self, image: str, kind: Variant) -> bool:
         try:
             current = self.client.images.get(image).id
             return all(
-                container.status == "running" and container.image.id == current
+                container.status == "running"
+                and container.image.id == current
+                and container.labels.get(VARIANT_LABEL) == kind.name
                 for container in map(self.container, self.hosts)
             )
         except (NotFound, APIError):
             return False
 
-    def _create(self, image: str, release: str, conf: str) -> None:
+    def _create(self, image: str, release: str, kind: Variant, conf: str) -> None:
         labels = {LABEL: self.prefix}
         self.client.networks.create(self.prefix, driver="bridge", labels=labels)
         for volume in self._volumes:
@@ -126,16 +128,21 @@ class Cluster(Jobs, Ranks, Faults, Gate, Astraeus):
                 command=["ctl" if host == "ctl" else "node"],
                 name=self.container_name(host),
                 hostname=host,
-                init=True,
-                cap_add=CAPABILITIES,
+                cap_add=list(kind.capabilities),
+                # Mounting the store, which AppArmor must not forbid.
                 security_opt=["apparmor=unconfined"],
                 devices=[f"{FUSE}:{FUSE}:rwm"] if os.path.exists(FUSE) else [],
-                environment={"CLUSTER_GPUS": str(GPUS_PER_NODE)},
+                environment={"CLUSTER_GPUS": str(GPUS_PER_NODE), "CLUSTER_VARIANT": kind.name},
                 network=self.prefix,
                 networking_config={self.prefix: EndpointConfig(self.client.api._version, aliases=[host])},
                 volumes=self._mounts(host),
-                labels={**labels, "astraeus.host": host, "astraeus.release": release},
-            )
+                labels={
+                    **labels, "astraeus.host": host, "astraeus.release": release, VARIANT_LABEL: kind.name,
+                },
+                **kind.options,
+            )  # fmt: skip
+            if kind.cgroup_conf is not None:
+                self.copy_in(host, "/etc/slurm/cgroup.conf", kind.cgroup_conf)
             self.copy_in(host, "/etc/slurm/slurm.conf", conf)
             self.copy_in(host, REPORT_KEY, key, mode=0o600)
             self.copy_in(host, TOML_PATH, default_toml())

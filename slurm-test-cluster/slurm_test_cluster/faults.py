@@ -1,5 +1,5 @@
-"""Things that go wrong: a node off the network, a daemon of Slurm's away, a GPU in trouble, a store that does not
-answer."""
+"""Things that go wrong: a node off the network or without power, a daemon of Slurm's away, a GPU in trouble, a store
+that does not answer."""
 
 from __future__ import annotations
 
@@ -76,6 +76,15 @@ class Faults(Hosts):
         wait_for(
             lambda: not self.run(host, ["test", "-d", f"/proc/{pid}"]).ok, 60, 0.2, f"{name} on {host} ends"
         )
+
+    def power_off(self, node: str) -> None:
+        """Everything on `node` ends at once, and its connections hang."""
+        self.cut_network(node)
+        self.container(node).kill()
+
+    def power_on(self, node: str) -> None:
+        """Boot `node` again: what lay in a tmpfs (/run in the variant systemd) is gone."""
+        self.container(node).start()
 
     def set_gpu(self, node: str, index: int, **state: object) -> None:
         """Set keys of one GPU (fake-nvml/README.md): set_gpu("c1", 0, util=97, temp=61); None unsets one."""

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from slurm_test_cluster import Cluster
 from slurm_test_cluster.context import ROOT
@@ -36,14 +35,42 @@ def pytest(*arguments: str, env: dict[str, str] | None = None) -> int:
     return 0 if status == 5 else status
 
 
-def smoke(release: str, full: bool) -> int:
-    """The short chain on one more release; with `full` also what is to run on each release."""
+# By variant: what `make test` takes of it, and what `make test-full` takes.
+VARIANT_TESTS = {
+    "cgroup": ("(cgroup or (restart and smoke)) and not full", "cgroup or restart"),
+    "systemd": ("systemd and not full", "systemd"),
+}
+# Killing monitors and stopping units needs the nodes to itself.
+ONE_BY_ONE = ("cgroup", "systemd")
+
+
+def release_tests(release: str, jobs: int, full: bool) -> int:
+    """The short chain on one more release; with `full` every restart scenario, too."""
     prefix = f"{PREFIX}-{release.replace('.', '')}"
     cluster = Cluster.up(release=release, prefix=prefix, nodes=4, fresh=True)
+    env = {"ASTRAEUS_CLUSTER": prefix, "ASTRAEUS_RELEASE": release}
     try:
         cluster.start_controller(config())
-        marks = "smoke or releases" if full else "smoke"
-        return pytest("-m", marks, "-n", "3", env={"ASTRAEUS_CLUSTER": prefix, "ASTRAEUS_RELEASE": release})
+        wanted = "smoke or releases or restart" if full else "smoke"
+        return pytest("-m", wanted, "-n", str(min(jobs, 6) if full else 3), "--dist", "worksteal", env=env)
+    finally:
+        cluster.down()
+
+
+def variant_tests(name: str, jobs: int, full: bool) -> int:
+    """The scenarios of one variant of the cluster, on the default release."""
+    prefix = f"{PREFIX}-{name}"
+    cluster = Cluster.up(prefix=prefix, variant=name, fresh=True)
+    env = {"ASTRAEUS_CLUSTER": prefix}
+    wanted = VARIANT_TESTS[name][full]
+    alone = " or ".join(ONE_BY_ONE)
+    try:
+        cluster.start_controller(config())
+        one_by_one = pytest("-m", f"({wanted}) and ({alone})", env=env)
+        cluster.cancel_all()
+        together = pytest("-m", f"({wanted}) and not alone and not {' and not '.join(ONE_BY_ONE)}",
+                          "-n", str(min(jobs, 6)), "--dist", "worksteal", env=env)
+        return one_by_one or together
     finally:
         cluster.down()
 
@@ -51,7 +78,7 @@ def smoke(release: str, full: bool) -> int:
 def scenarios(jobs: int, full: bool, keep: bool, expression: str) -> int:
     """All scenarios on the default release: side by side first, then those that need the cluster alone."""
     only = ["-k", expression] if expression else []
-    longer = "" if full else " and not full"
+    longer = ("" if full else " and not full") + "".join(f" and not {variant}" for variant in VARIANT_TESTS)
     cluster = Cluster.up(release=DEFAULT_RELEASE, prefix=PREFIX, fresh=True)
     env = {"ASTRAEUS_CLUSTER": PREFIX}
     try:
@@ -78,9 +105,11 @@ def main() -> int:
     start = time.monotonic()
     status = scenarios(options.jobs, options.full, options.keep, options.expression)
     if not options.expression:
-        others = [release for release in RELEASES if release != DEFAULT_RELEASE]
-        with ThreadPoolExecutor(1) as pool:
-            status = max([status, *pool.map(smoke, others, [options.full] * len(others))])
+        for release in RELEASES:
+            if release != DEFAULT_RELEASE:
+                status = max(status, release_tests(release, options.jobs, options.full))
+        for variant in VARIANT_TESTS:
+            status = max(status, variant_tests(variant, options.jobs, options.full))
     say(f"scenarios took {time.monotonic() - start:.0f} s: {'all passed' if status == 0 else 'some failed'}")
     return status
 

@@ -10,6 +10,7 @@ from slurm_test_cluster.jobs import parse_sacct, parse_show_job
 from slurm_test_cluster.ranks import choose
 from slurm_test_cluster.releases import release_named
 from slurm_test_cluster.slurm_conf import slurm_conf
+from slurm_test_cluster.variants import variant_named
 from slurm_test_cluster.waiting import WaitTimeout, wait_for
 
 SHOW_JOB = """\
@@ -110,6 +111,13 @@ def test_slurm_conf_takes_settings():
 def test_an_unknown_release_is_told_which_there_are():
     with pytest.raises(ValueError, match=r"'23.02'.*22.05, 24.11, 26.05"):
         release_named("23.02")
+
+
+def test_variants():
+    assert variant_named("plain").slurm == {}
+    assert "\nProctrackType=proctrack/cgroup\n" in slurm_conf(2, variant_named("cgroup").slurm)
+    with pytest.raises(ValueError, match=r"'docker'.*plain, cgroup, systemd"):
+        variant_named("docker")
 
 
 def test_waiting_says_what_it_saw_last():

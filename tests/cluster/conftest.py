@@ -38,6 +38,9 @@ class Site:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        old = tuple(map(int, cluster.release.split("."))) < (24, 11)
+        self.begin_delay_s = 125 if old else 0
+        """By how much later than elsewhere a requeued job begins: an old Slurm keeps its own delay."""
 
     # ---- jobs
 

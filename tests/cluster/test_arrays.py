@@ -7,7 +7,7 @@ from slurm_test_cluster import wait_for
 
 from .conftest import RING, Site
 
-pytestmark = pytest.mark.smoke
+pytestmark = [pytest.mark.smoke, pytest.mark.restart]
 
 
 def test_only_the_stalled_element_is_restarted(site: Site) -> None:
@@ -30,7 +30,7 @@ def test_only_the_stalled_element_is_restarted(site: Site) -> None:
 
     stalled = site.wait_finding("stalled", own, timeout=90)
     assert (stalled["run"], stalled["worker"]) == (f"{array}_{task}", f"{array}_{task}-1")
-    site.wait_event(own, "restarted", timeout=120)
+    site.wait_event(own, "restarted", timeout=120 + site.begin_delay_s)
     assert site.cluster.scontrol_show_job(other)["Restarts"] == "0"
     assert site.cluster.job_state(other) == "RUNNING"
     assert "ASTRAEUS_RESTART_CAUSE=stalled" in site.cluster.read_file("ctl", f"/home/alice/array-{array}_{task}.txt")

@@ -36,7 +36,7 @@ def nodes_of(site: Site, nodelist: str) -> set[str]:
 
 def runs_again(site: Site, job: int, count: int = 1) -> str:
     """Its history's line on what is avoided, once the next attempt runs."""
-    site.wait_event(job, "restarted", timeout=180)
+    site.wait_event(job, "restarted", timeout=180 + site.begin_delay_s)
     site.cluster.wait_state(job, "RUNNING", timeout=60)
     assert shown(site, job, "Restarts") == str(count)
     return [event["message"] for event in site.history(job) if event["kind"] == "scheduled"][-1]

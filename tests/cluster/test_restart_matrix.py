@@ -14,6 +14,8 @@ from slurm_test_cluster import wait_for
 
 from .conftest import RING, Site
 
+pytestmark = pytest.mark.restart
+
 LAUNCHER = "python3 -u /opt/workloads/launcher.py -n 4 --"
 GANG = ["-N4", "-n8", "--ntasks-per-node=2"]
 LONE = ["-N1", "-n1", "-c4"]
@@ -89,7 +91,8 @@ def frozen(site: Site, job: int) -> Callable[[], bool]:
 
 @pytest.mark.parametrize(("shape", "name"), MATRIX)
 def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, name: str) -> None:
-    ranks = SHAPES[shape][2]
+    _, _, ranks, step = SHAPES[shape]
+    cgroups = site.cluster.variant.name == "cgroup"
     job = begin(site, shape, name)
     after = {kind: site.submit("hostname\n", f"--dependency={kind}:{job}", "-o", "/dev/null")
              for kind in ("afterok", "afternotok")}
@@ -100,13 +103,15 @@ def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, na
              saw=lambda: (site.history(job), shown(site, job, "JobState")))
     for kind, dependent in after.items():
         assert (shown(site, dependent, "JobState"), shown(site, dependent, "Reason")) == ("PENDING", "Dependency"), kind
-    site.cluster.wait_state(job, "COMPLETED", timeout=180)
+    site.cluster.wait_state(job, "COMPLETED", timeout=180 + site.begin_delay_s)
 
     out = site.cluster.read_file("ctl", f"/home/alice/matrix-{job}.txt")
-    for rank in range(ranks):
-        assert f"rank {rank} got {name}" in out, f"rank {rank} was not asked"
-        assert f"rank {rank} saved step" in out, f"rank {rank} did not save"
-    assert f"stop file: signal: {name}" in out
+    # With cgroups srun is killed as soon as TERM has ended the script: of what ranks print then some is lost.
+    if (cgroups, name, step) != (True, "TERM", "0"):
+        for rank in range(ranks):
+            assert f"rank {rank} got {name}" in out, f"rank {rank} was not asked"
+            assert f"rank {rank} saved step" in out, f"rank {rank} did not save"
+        assert f"stop file: signal: {name}" in out
     saved = checkpoints(site, job)
     assert len(saved) == ranks
     assert all(text.isdigit() for text in saved.values()), saved
@@ -117,7 +122,7 @@ def test_every_rank_saves_and_the_job_comes_back_once(site: Site, shape: str, na
     site.wait_event(job, "restarted", timeout=30)
     kinds = site.kinds(job)
     assert (kinds.count("requeued"), kinds.count("signalled"), "ended_during_stop" in kinds) == (
-        1, int(name == "USR1"), False)
+        1, int(name == "USR1" or (cgroups and step == "batch")), False)
     if shape == "set_e":  # the first attempt never got beyond its srun; the second one did
         assert site.cluster.run("ctl", ["ls", f"/home/alice/went-on-{job}"]).ok
 
@@ -149,11 +154,11 @@ def test_suspended_during_the_grace_it_waits(site: Site, shape: str) -> None:
     wait_for(frozen(site, job), 60, every=0.5, what="the signal", saw=lambda: site.history(job))
     site.cluster.run("ctl", ["scontrol", "suspend", str(job)], check=True)
     with pytest.raises(AssertionError):
-        wait_for(lambda: shown(site, job, "Restarts") != "0", 60, every=1, what="a requeue of a suspended job")
+        wait_for(lambda: shown(site, job, "Restarts") not in ("0", ""), 60, every=1, what="a requeue")
     site.cluster.run("ctl", ["scontrol", "resume", str(job)], check=True)
     wait_for(lambda: shown(site, job, "Restarts") == "1", 120, every=0.5, what="the requeue",
              saw=lambda: (site.history(job), shown(site, job, "JobState")))
-    site.cluster.wait_state(job, "COMPLETED", timeout=180)
+    site.cluster.wait_state(job, "COMPLETED", timeout=180 + site.begin_delay_s)
     states = [row["State"] for row in site.rows(job)]
     if shape == "no_trap":
         assert (states, len(checkpoints(site, job))) == (["REQUEUED", "COMPLETED"], SHAPES[shape][2])
@@ -175,5 +180,5 @@ def test_held_during_the_grace_it_stays_held(site: Site) -> None:
         wait_for(lambda: shown(site, job, "JobState") != "PENDING", 20, every=1, what="a held job that starts")
     site.cluster.run("ctl", ["scontrol", "release", str(job)], check=True)
     site.cluster.run("ctl", ["scontrol", "update", f"jobid={job}", "StartTime=now"])
-    site.cluster.wait_state(job, "COMPLETED", timeout=180)
+    site.cluster.wait_state(job, "COMPLETED", timeout=180 + site.begin_delay_s)
     assert shown(site, job, "Restarts") == "1"

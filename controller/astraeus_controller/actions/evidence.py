@@ -95,7 +95,7 @@ def _works(step: StepView) -> bool:
 def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: Store, *, site: Restart,
            watch: Watch, now: float, kill_wait_s: float, stalled_steps: set[str], watched_jobs: int,
            completing_nodes: tuple[str, ...], stalled_jobs: int = 0, incident: str = "",
-           others: Mapping[int, Picture | None] | None = None) -> Facts:
+           others: Mapping[int, Picture | None] | None = None, term_reaches_all: bool = True) -> Facts:
     """Facts for may_restart(). ``now``: Unix seconds; ``stalled_steps``: steps with an open stalled finding;
     ``stalled_jobs``: how many became stalled lately; ``incident``: why the one that it is part of forbids it;
     ``others``: the other components of a heterogeneous job, for Slurm requeues all of them."""
@@ -106,7 +106,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
     own = next((step for step in job.steps if step.step == finding.step and step.watched and not step.ended), None)
     if own is not None:
         policy = own.policy
-    stop = choose(picture, finding.step, policy, kill_wait_s)
+    stop = choose(picture, finding.step, policy, kill_wait_s, term_reaches_all=term_reaches_all)
     workers = [worker for step in steps for worker in step.workers]
     known = sum(worker.state != "stale" for worker in workers)
     ranks = sum(step.tasks for step in steps)

@@ -30,10 +30,6 @@ REPEAT_S = 5.0
 BROKEN_S = 60.0
 HELD = "held"
 """Outcome of a restart that was taken back."""
-START_MIN_S = 3.0
-"""The next attempt begins no sooner than this after the last one has left its nodes: on 22.05 a job that starts in
-the second in which its nodes revoked its credential is refused there ("already killed") and FAILED, or runs without
-its Prolog."""
 BEGUN_S = 1.0
 """Slurm's times are whole seconds: a begin time has come for certain after one more."""
 STRAY_S = 120.0
@@ -202,8 +198,9 @@ class Restart(OwnStop):
         self._begins = None
         if facts.state == "PENDING" and not facts.held:
             left = (intent.stopped_at or intent.begun_at) + intent.backoff_s - self.clocks.wall()
-            # Bounded on both sides: whatever the time of day was set to, and never at once (START_MIN_S).
-            wait_s = round(max(min(left, intent.backoff_s), STRAY_S if intent.stray else START_MIN_S))
+            # Bounded on both sides: whatever the time of day was set to, and never before its nodes can take it.
+            least = max(self.begin_min_s, STRAY_S) if intent.stray else self.begin_min_s
+            wait_s = round(max(min(left, intent.backoff_s), least))
             also["start_time"] = f"now+{wait_s}"
             self._begins = self.clocks.steady() + wait_s + BEGUN_S
             said.append(f"starts not before {_second(self.clocks.wall() + wait_s)} UTC")

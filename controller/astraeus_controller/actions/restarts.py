@@ -16,7 +16,7 @@ from ..config import Config
 from ..rules import incident as incidents
 from ..rules.picture import Picture
 from ..slurm.command import Away, Refused
-from ..slurm.jobs import Jobs
+from ..slurm.jobs import BEGIN_MIN_S, Jobs, begin_min, kill_wait
 from ..slurm.types import JobFacts
 from ..store import Intent, Store
 from . import annotate, evidence
@@ -60,14 +60,14 @@ class _Candidate(msgspec.Struct):
 
 
 class Restarts:
-    """``emit`` stores an event. ``kill_wait_s``: Slurm's KillWait."""
+    """``emit`` stores an event. ``kill_wait_s``: Slurm's KillWait; ``begin_min_s``: as slurm.jobs says."""
 
     def __init__(self, config: Config, *, jobs: Jobs, store: Store, annotations: Annotations, stops: Stops,
                  view: View, emit: Callable[[Event], None], clocks: Clocks | None = None) -> None:
         self.config, self.jobs, self.store = config, jobs, store
         self.annotations, self.stops, self.view, self.emit = annotations, stops, view, emit
         self.clocks = clocks or Clocks()
-        self.kill_wait_s = 30.0
+        self.kill_wait_s, self.begin_min_s, self.term_reaches_all = 30.0, BEGIN_MIN_S, True
         self.avoidance = Avoidance(
             jobs=jobs, store=store, pace=annotations.writer.pace, emit=emit, most=config.restart.avoid_nodes,
             clocks=self.clocks, owns=self.owns, runs=self._runs)
@@ -75,6 +75,11 @@ class Restarts:
         self._running: dict[int, tuple[Restart, asyncio.Task[None]]] = {}
         self._past: dict[int, int] = {}
         self._notes: dict[int, str] = {}
+
+    def take_settings(self, settings: dict[str, str]) -> None:
+        """``scontrol show config``, also after slurmctld was upgraded or its slurm.conf changed."""
+        self.kill_wait_s, self.begin_min_s = kill_wait(settings), begin_min(settings)
+        self.term_reaches_all = settings.get("ProctrackType", "") != "proctrack/cgroup"
 
     def owns(self, job: int) -> bool:
         """A restart of this job is under way: its comments are the restart's."""
@@ -234,13 +239,14 @@ class Restarts:
         if picture is None:
             return Stop("TERM", self.kill_wait_s), False
         policy = next((step.policy for step in picture.job.steps if step.step == finding.step), picture.job.policy)
-        return choose(picture, finding.step, policy, self.kill_wait_s), policy.avoid_guilty
+        stop = choose(picture, finding.step, policy, self.kill_wait_s, term_reaches_all=self.term_reaches_all)
+        return stop, policy.avoid_guilty
 
     def _start(self, intent: Intent) -> None:
         job = intent.job
         restart = Restart(intent, jobs=self.jobs, store=self.store, annotations=self.annotations,
                           avoidance=self.avoidance, stops=self.stops, emit=self.emit, clocks=self.clocks,
-                          stop_file_wait_s=self.config.restart.stop_file_wait_s,
+                          stop_file_wait_s=self.config.restart.stop_file_wait_s, begin_min_s=self.begin_min_s,
                           acts=lambda partition: self.config.watch_for(partition).mode == "act",
                           gone=lambda: all_gone(map(self.view.picture, intent.jobs), intent.restarts,
                                                 full=intent.way == "full"),
@@ -273,7 +279,7 @@ class Restarts:
         return evidence.gather(
             finding, picture, slurm, self.store, site=self.config.restart,
             watch=self.config.watch_for(picture.job.partition), now=self.clocks.wall(),
-            kill_wait_s=self.kill_wait_s,
+            kill_wait_s=self.kill_wait_s, term_reaches_all=self.term_reaches_all,
             stalled_steps={one.step for one in self.view.stalled_of(finding.job)},
             watched_jobs=self.view.watched_jobs(), stalled_jobs=self.view.stalled_lately(),
             completing_nodes=await self._completing(finding, slurm, others),

@@ -13,6 +13,7 @@ from ..slurm.types import JobFacts
 from ..store import Intent
 
 REVIVED = ("FAILED", "COMPLETED")
+OVER_S = 5.0
 
 
 def ended_on_ours(intent: Intent, facts: JobFacts) -> bool:
@@ -23,6 +24,13 @@ def ended_on_ours(intent: Intent, facts: JobFacts) -> bool:
             and facts.start_time == intent.start_time
             # Slurm prints whole seconds; the look right before hit_at saw the job alive.
             and intent.hit_at is not None and ended is not None and ended >= math.floor(intent.hit_at))
+
+
+def seems_over(facts: JobFacts, now: float) -> bool:
+    """Slurm shows a job as STOPPED to its record's end when a node's answer to a STOP came after the job's end (seen
+    on 22.05, where a resume had woken the batch script): its end is past, and accounting knows the true state."""
+    ended = unix_time(facts.end_time)
+    return facts.state == "STOPPED" and ended is not None and ended <= now - OVER_S
 
 
 def unix_time(text: str) -> float | None:

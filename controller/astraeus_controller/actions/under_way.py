@@ -6,10 +6,11 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+import msgspec
 from astraeus_protocol.findings import Event
 
 from ..slurm.command import Refused
-from ..slurm.jobs import Jobs
+from ..slurm.jobs import BEGIN_MIN_S, Jobs
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from ..store import Intent, Store
@@ -17,7 +18,7 @@ from . import annotate
 from .annotate import Annotations
 from .avoid import Avoidance
 from .outside import Clocks, Stops
-from .revive import ended_on_ours
+from .revive import ended_on_ours, seems_over
 from .writer import Wanted
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ LOOK_S = 1.0
 """Between two looks at a job that is changing its state."""
 SLOW_LOOK_S = 15.0
 """Between two looks at a job that is suspended."""
+FROZEN_LOOK_S = 3.0
+"""The same where its batch script was frozen: a resume wakes that, and it has to stand still again before its ranks
+have saved, or it ends the job."""
 STILL_S = 2.5
 """A job whose run time does not grow within this time is suspended."""
 FIRST_REPORTS_S = 20.0
@@ -37,16 +41,16 @@ OBSERVE = "the partition is in observe mode by now, where nothing is stopped"
 class UnderWay:
     """One intent on its way. ``emit`` stores an event; ``acts(partition)`` tells whether its mode is act now;
     ``gone()`` whether every worker of the attempt that is stopped has ended; ``held()`` (why, note for the comment)
-    while the job is part of an incident."""
+    while the job is part of an incident; ``begin_min_s``: see slurm.jobs."""
 
     def __init__(self, intent: Intent, *, jobs: Jobs, store: Store, annotations: Annotations,
                  avoidance: Avoidance, stops: Stops, emit: Callable[[Event], None], stop_file_wait_s: float,
                  clocks: Clocks | None = None, acts: Callable[[str], bool] = lambda _: True,
-                 gone: Callable[[], bool] = lambda: False,
+                 gone: Callable[[], bool] = lambda: False, begin_min_s: float = BEGIN_MIN_S,
                  held: Callable[[], tuple[str, str] | None] = lambda: None) -> None:
         self.intent = intent
         self.jobs, self.store, self.annotations, self.stops, self.emit = jobs, store, annotations, stops, emit
-        self.avoidance, self.stop_file_wait_s = avoidance, stop_file_wait_s
+        self.avoidance, self.stop_file_wait_s, self.begin_min_s = avoidance, stop_file_wait_s, begin_min_s
         self.clocks, self.acts, self.gone, self.held = clocks or Clocks(), acts, gone, held
         self._began = self.clocks.steady()
         self._may_have_woken = True
@@ -59,7 +63,10 @@ class UnderWay:
 
     async def _facts(self) -> JobFacts | None:
         shown = await self.jobs.show(self.intent.target)
-        return shown.facts if shown else None
+        if shown is None or not seems_over(shown.facts, self.clocks.wall()):
+            return shown.facts if shown else None
+        state = await self.jobs.accounted(shown.facts.named)
+        return msgspec.structs.replace(shown.facts, state=state) if state in ENDED else shown.facts
 
     def _same(self, facts: JobFacts) -> bool:
         return facts.restarts == self.intent.restarts and facts.start_time == self.intent.start_time
@@ -86,7 +93,7 @@ class UnderWay:
             await self.clocks.sleep(LOOK_S)
         elif not self._runs(facts) or self._stands(facts):  # requeue would end a suspension, so it waits
             self._may_have_woken = True  # a resume wakes the batch script, too
-            await self.clocks.sleep(SLOW_LOOK_S)
+            await self.clocks.sleep(FROZEN_LOOK_S if intent.frozen else SLOW_LOOK_S)
         elif not intent.commands and not intent.frozen and not self.acts(facts.partition):
             self._decline("observe", OBSERVE)
         else:

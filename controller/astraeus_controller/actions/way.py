@@ -29,17 +29,25 @@ class Stop(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def choose(picture: Picture, step: str, policy: Policy, kill_wait_s: float) -> Stop:
-    """The stop of a job whose step ``step`` is stalled; ``kill_wait_s``: Slurm's KillWait."""
+def choose(picture: Picture, step: str, policy: Policy, kill_wait_s: float, *, term_reaches_all: bool = True) -> Stop:
+    """The stop of a job whose step ``step`` is stalled; ``kill_wait_s``: Slurm's KillWait.
+
+    ``term_reaches_all``: Slurm's TERM goes to every process of the batch step. With proctrack/cgroup only the batch
+    process gets it; a shell then ends at once, and with it the cgroup: what runs below it is killed without a word.
+    """
     plain = Stop("TERM", kill_wait_s)
-    if policy.stop_signal == "TERM" and (policy.stop_grace or 0) <= kill_wait_s:
-        return plain
     grace = kill_wait_s if policy.stop_grace is None else float(policy.stop_grace)
+    if policy.stop_signal == "TERM" and grace <= kill_wait_s:
+        if term_reaches_all or step not in BATCH:
+            return plain
+        grace = kill_wait_s
     if step not in BATCH and any(_works(one) for one in picture.job.steps):
         return Stop(policy.stop_signal, grace, "steps")
     batch = next((one for one in picture.job.steps if one.step in BATCH and not one.ended), None)
     if batch is not None and batch.workers and all(_only_waits(worker) for worker in batch.workers):
         return Stop(policy.stop_signal, grace, "full")
+    if (policy.stop_signal, grace) == ("TERM", kill_wait_s):
+        return plain
     return msgspec.structs.replace(plain, note=(
         f"its batch process is the training itself, which can't be frozen: it gets TERM and KillWait's "
         f"{say_seconds(kill_wait_s)}, not {policy.stop_signal}@{say_seconds(grace)}"))

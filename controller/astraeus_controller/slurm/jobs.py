@@ -113,6 +113,11 @@ class Jobs:
             pairs.append(f"AdminComment={admin_comment}")
         await self.commands.run("sacctmgr", "-i", "-Q", "modify", "job", "where", f"jobid={job}", "set", *pairs)
 
+    async def accounted(self, named: str) -> str:
+        """The state of the latest attempt in accounting, ``CANCELLED`` without by whom; "" where it has none yet."""
+        words = (await self.commands.run("sacct", "-X", "-n", "-P", "-j", named, "-o", "State")).split()
+        return words[0] if words else ""
+
     async def settings(self) -> dict[str, str]:
         """``scontrol show config``: ClusterName, KillWait (seconds, as text) and the rest."""
         text = await self.commands.run("scontrol", "show", "config")
@@ -157,6 +162,22 @@ class Jobs:
 
 def _mark() -> str:
     return f"\x1e{secrets.token_hex(8)}\x1f"
+
+
+BEGIN_MIN_S = 3.0
+"""The next attempt begins no sooner than this after the last one has left its nodes."""
+CREDENTIAL_S = 122.0
+"""The same on Slurm before 24.11: the life of the last attempt's credential. While a node remembers that one (it may
+do so twice), it takes the next attempt for one whose Prolog has run: on 22.05, begun 3 s after, the batch scripts of
+7 of 8 jobs ran before their Prolog had ended, and one that starts in the second of the revocation is refused
+("already killed") and FAILED. Slurm's own delay of 121 s is there for that reason; 24.11 needs it no more."""
+KEPT_NO_LONGER = (24, 11)
+
+
+def begin_min(settings: dict[str, str]) -> float:
+    """Seconds after which a requeued job may begin again; the longer time where the release is not known."""
+    found = re.match(r"(\d+)\.(\d+)", settings.get("SLURM_VERSION", ""))
+    return BEGIN_MIN_S if found and (int(found[1]), int(found[2])) >= KEPT_NO_LONGER else CREDENTIAL_S
 
 
 def kill_wait(settings: dict[str, str]) -> int:

@@ -18,11 +18,13 @@ from astraeus_monitor.main import main, table
 RUN = [sys.executable, "-m", "astraeus_monitor.main", "run"]
 
 
-def start(tmp_path: Path, *options: str, leave_after: int = 10) -> subprocess.Popen[str]:
+def start(tmp_path: Path, *options: str, leave_after: int = 10, systemd: bool = False) -> subprocess.Popen[str]:
     path = tmp_path / "a.toml"
     path.write_text(f'[monitor]\nleave_after_s = {leave_after}\ncontroller = "http://127.0.0.1:1"\n'
                     f'key = "{tmp_path}/key"\n')
     environ = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "INVOCATION_ID")}
+    if systemd:
+        environ["INVOCATION_ID"] = "0"
     return subprocess.Popen([*RUN, "--config", str(path), "--state-dir", str(tmp_path / "run"), *options],
                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
 
@@ -60,6 +62,20 @@ def test_one_instance(tmp_path: Path) -> None:
     lock.release()
     assert lock.take()
     lock.release()
+
+
+def test_systemds_monitor_waits_for_another_and_takes_its_place(tmp_path: Path) -> None:
+    add_job(tmp_path)
+    lock = Lock(tmp_path / "run" / "monitor.lock")
+    assert lock.take()
+    monitor = start(tmp_path, "--print", "--once", systemd=True)
+    assert monitor.stderr is not None
+    assert "waits for its end" in monitor.stderr.readline()
+    assert not (tmp_path / "run" / "wake").exists()
+    lock.release()
+    out, err = monitor.communicate(timeout=10)
+    assert (monitor.returncode, '"job":7,"nonce":"n1"' in out) == (0, True), err
+    assert lock.path.read_text() == f"{monitor.pid}\n"
 
 
 def test_it_sleeps_and_leaves_without_work(tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ def job(number: int, **values: Any) -> dict[str, Any]:
     } | values
 
 
+SETTINGS = {"ClusterName": "test", "KillWait": "8 sec", "SLURM_VERSION": "24.11.5"}
+
+
 def expanded(nodelist: str) -> list[str]:
     """``c4,c[1-2]``: c4 c1 c2."""
     found = []
@@ -122,7 +125,7 @@ class FakeSlurm:
                 return (f"JobId={one['id']} JobName={one['name']}\n   ReqNodeList={one['required'] or '(null)'} "
                         f"ExcNodeList={one['excluded'] or '(null)'}\n   Comment={one['comment']}\n")
             case ["show", "config"]:
-                return "Configuration data as of now\nClusterName             = test\nKillWait                = 8 sec\n"
+                return "".join(f"{key:<23} = {value}\n" for key, value in SETTINGS.items())
         raise Failed(f"scontrol: what is {args}?")
 
     def scancel(self, args: list[str]) -> str:
@@ -149,6 +152,8 @@ class FakeSlurm:
 
     def sacct(self, args: list[str]) -> str:
         one = self._named(args[args.index("-j") + 1])
+        if args[-1] == "State":
+            return f"{one.get('accounted', one['state'])}\n"
         over = one["state"] in ENDED
         if over and not one["recorded"]:
             one["recorded"] = {"Comment": one["comment"] if self.state.get("job_comment", True) else "",
@@ -241,7 +246,7 @@ class FakeSlurm:
         return ""
 
     def _requeue_ended(self, one: dict[str, Any]) -> str:
-        if one["state"] not in ENDED:
+        if one.pop("accounted", one["state"]) not in ENDED:
             raise AssertionError("plain requeue of a job that has not ended")
         one |= {"state": "PENDING", "reason": "BeginTime", "nodes": "", "waiting": 1000, "begin": "", "end": "N/A",
                 "start": "N/A", "restarts": one["restarts"] + 1, "revived": one["revived"] + 1}

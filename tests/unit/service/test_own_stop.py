@@ -1,6 +1,7 @@
 """The second way of stopping: the batch script frozen, our own signal, its grace; never left frozen."""
 
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ async def test_its_user_suspends_it(tmp_path: Path, before: tuple[str, ...]) -> 
     looks = look_before((await whole(tmp_path)).slurm, *before)
     bench = Bench(tmp_path, STEPS)
     bench.slurm.state["at_look"] = {str(looks): {"state": "SUSPENDED"},
-                                    str(looks + 4): {"state": "RUNNING", "script": "CONT"}}
+                                    str(looks + 20): {"state": "RUNNING", "script": "CONT"}}
     began = bench.time.now
     await bench.life()
     assert bench.time.now - began >= 60
@@ -200,18 +201,31 @@ async def test_suspended_while_frozen(tmp_path: Path, back: int) -> None:
     """Slurm shows STOPPED over SUSPENDED: the run time that stands tells."""
     looks = look_before((await whole(tmp_path, FULL)).slurm, "scontrol", "requeue") - back
     bench = Bench(tmp_path, FULL)
-    bench.slurm.state["at_look"] = {str(looks): {"suspended": True}, str(looks + 6): {"suspended": False}}
+    bench.slurm.state["at_look"] = {str(looks): {"suspended": True}, str(looks + 22): {"suspended": False}}
     began = bench.time.now
     await bench.life()
     assert bench.time.now - began >= 60
     assert (bench.job["requeued"], bench.outcome()) == (1, "restarted")
 
 
+@pytest.mark.parametrize(("accounted", "outcome", "revived"), [
+    ("FAILED", "restarted", 1), ("CANCELLED by 1001", "ended", 0), ("RUNNING", "restarted", 0)])
+async def test_ended_but_shown_as_stopped(tmp_path: Path, accounted: str, outcome: str, revived: int) -> None:
+    """A node answered to the STOP after the job's end: Slurm goes on showing STOPPED, accounting tells."""
+    looks = look_before((await whole(tmp_path, FULL)).slurm, "scontrol", "requeue") - 1
+    bench = Bench(tmp_path, FULL)
+    ended = datetime.fromtimestamp(bench.time.wall() + 5, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    over = {"state": "STOPPED", "end": ended, "accounted": accounted}
+    bench.slurm.state["at_look"] = {str(looks): over | {"suspended": accounted != "RUNNING"}}
+    await bench.life()
+    assert (bench.outcome(), bench.job["revived"]) == (outcome, revived)
+
+
 async def test_suspended_time_is_no_grace(tmp_path: Path) -> None:
     looks = look_before((await whole(tmp_path)).slurm, "--signal=USR1") + 1
     bench = Bench(tmp_path, STEPS)
     bench.slurm.state |= {"ranks_end": False, "at_look": {
-        str(looks): {"state": "SUSPENDED"}, str(looks + 10): {"state": "RUNNING", "script": "CONT"}}}
+        str(looks): {"state": "SUSPENDED"}, str(looks + 50): {"state": "RUNNING", "script": "CONT"}}}
     began = bench.time.now
     await bench.life()
     assert bench.time.now - began >= 150 + 40
@@ -416,6 +430,16 @@ def test_which_way(policy: Policy, steps: tuple[StepView, ...], stalled: str, wa
     stop = choose(picture(*steps), stalled, policy, 8)
     assert (stop.way, stop.signal, stop.grace_s) == (
         (way, policy.stop_signal, 40) if way else ("", "TERM", 8))
+
+
+def test_with_cgroups_slurms_term_does_not_reach_what_runs_below_the_batch_script() -> None:
+    def stop(policy: Policy, *steps: Any, stalled: str = "batch", reaches: bool = False) -> Stop:
+        return choose(picture(*steps), stalled, policy, 8, term_reaches_all=reaches)
+    assert stop(Policy(), step("batch", SHELL)) == Stop("TERM", 8, "full")
+    assert stop(Policy(stop_grace=3), step("batch", SHELL)) == Stop("TERM", 8, "full")
+    assert stop(Policy(), step("batch", SHELL), reaches=True) == Stop("TERM", 8)
+    assert stop(Policy(), step("batch", ITSELF)) == Stop("TERM", 8)
+    assert stop(Policy(), step("0", worker(0)), stalled="0") == Stop("TERM", 8)
 
 
 def test_a_signal_without_a_grace_has_kill_wait() -> None:

@@ -91,7 +91,7 @@ class Bench:
     """One controller's life after another over one history and one Slurm."""
 
     def __init__(self, folder: Path, stop: Stop | None = None, *, avoid: bool = False, **values: Any) -> None:
-        self.stop = stop or Stop("TERM", 8)
+        self.stop, self.begin_min_s = stop or Stop("TERM", 8), 3.0
         self.avoid, self.most, self.finding = avoid, 2, finding()
         self.slurm = FakeSlurm(job(123, **values))
         self.job = self.slurm.job(123)
@@ -131,6 +131,7 @@ class Bench:
         for intent in intents:
             await Restart(intent, jobs=jobs, store=store, annotations=annotations, avoidance=avoidance,
                           stops=self.stops, emit=store.add_event, stop_file_wait_s=10, clocks=clocks,
+                          begin_min_s=self.begin_min_s,
                           gone=lambda: bool(self.job["ranks_gone"])).run()
         for _ in range(20):
             for number, task in list(annotations._tasks.items()):
@@ -446,3 +447,12 @@ async def test_a_job_that_waits_for_something_else_is_left_alone(tmp_path: Path,
     await again.life()
     assert begin_times(again) == ["now+10"]
     assert again.outcome() == "restarted"
+
+
+async def test_an_old_slurm_is_not_hurried(tmp_path: Path) -> None:
+    """Within the life of its last credential a job's batch script runs beside its Prolog there."""
+    bench = Bench(tmp_path)
+    bench.begin_min_s = 122.0
+    await bench.life()
+    starts = [pair for argv in bench.slurm.called("scontrol", "update") for pair in argv if "StartTime" in pair]
+    assert starts == ["StartTime=now+122"]

@@ -6,7 +6,7 @@ import pytest
 from astraeus_controller.fleet.state import ALIVE
 from astraeus_controller.slurm import parse
 from astraeus_controller.slurm.command import Away, Commands, Refused, clean_environment
-from astraeus_controller.slurm.jobs import Jobs, kill_wait
+from astraeus_controller.slurm.jobs import Jobs, begin_min, kill_wait
 from fake_slurm import FakeSlurm, install, job
 from service_kit import FakeCommands
 
@@ -124,6 +124,12 @@ async def test_jobs_over_a_fake_slurm() -> None:
     for call in (jobs.poll(), jobs.show(123), jobs.requeue("123")):
         with pytest.raises(Away):
             await call
+
+
+@pytest.mark.parametrize(("version", "least"), [
+    ("22.05.8", 122), ("24.05.1", 122), ("24.11.5", 3), ("26.05.5", 3), ("", 122), ("unknown", 122)])
+def test_old_releases_need_the_life_of_a_credential(version: str, least: float) -> None:
+    assert begin_min({"SLURM_VERSION": version} if version else {}) == least
 
 
 async def test_real_commands(tmp_path: Path) -> None:
