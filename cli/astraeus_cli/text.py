@@ -76,9 +76,13 @@ def progress(answer: Json, now: datetime) -> Iterator[str]:
     if answer["silent_machines"]:
         yield f"  silent: {safe(', '.join(answer['silent_machines']))}"
     rows = [_worker(worker, now) for worker in answer["workers"]]
+    heads = ["WORKER", "NODE", "PID", "STATE", "OUTPUT", "GPUS", "PULSE", "STALLED IN", "UNKNOWN"]
+    if any(worker["metric"] for worker in answer["workers"]):
+        heads.insert(5, "METRIC")
+        for row, worker in zip(rows, answer["workers"], strict=True):
+            row.insert(5, _metric(worker["metric"], now))
     if rows:
-        yield from table(("WORKER", "NODE", "PID", "STATE", "OUTPUT", "GPUS", "PULSE", "STALLED IN", "UNKNOWN"),
-                         rows)
+        yield from table(tuple(heads), rows)
 
 
 def _step(step: Json, now: datetime) -> str:
@@ -86,6 +90,14 @@ def _step(step: Json, now: datetime) -> str:
     state = "ended" if step["ended"] else f"last output {ago(step['last_output_at'], now)} ago" if (
         step["last_output_at"]) else "no output seen"
     return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}"
+
+
+def _metric(metric: Json | None, now: datetime) -> str:
+    """``step=4321 12s``: its value and how long ago it changed."""
+    if metric is None or metric["value"] is None:
+        return "-"
+    changed = f" {ago(metric['last_change_at'], now)}" if metric["last_change_at"] else " ?"
+    return safe(f"{metric['name']}={metric['value']:.10g}") + changed
 
 
 def _worker(worker: Json, now: datetime) -> list[str]:
