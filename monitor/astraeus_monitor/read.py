@@ -5,6 +5,8 @@ An admin's first tool on a strange node. 0: there is a reading; 3: unknown, and 
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -15,21 +17,29 @@ from astraeus_protocol import report
 from .clock import Clock
 from .scrape import FETCH_S, Fetch, MetricLook, Unreadable, fetch_all, read
 from .sources.metric import MetricClock
+from .sources.nccl_log import Log, Word
 
 UNKNOWN = 3
 LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 WATCH_MAX_S = 3600
+CHUNK = 4 << 20
 
 
 class ReadFault(Exception):
     """The words can't be used; the message says what to write."""
 
 
+class Words(msgspec.Struct, tag="words", omit_defaults=True):
+    """What a log says of a collective; None: nothing."""
+
+    word: Word | None = None
+
+
 class Answer(msgspec.Struct, omit_defaults=True):
     """What is printed with ``--json``: the reading, or why there is none."""
 
     source: str
-    reading: report.Metric | None = None
+    reading: report.Metric | Words | None = None
     unknown: str = ""
 
 
@@ -39,10 +49,12 @@ def main(words: list[str]) -> int:
     match words:
         case ["metric", url, name]:
             answer = metric(url, name, watch_s, Clock().boot, time.sleep)
+        case ["nccl_log", path]:
+            answer = nccl_log(path, watch_s, time.sleep)
         case ["metric", *_]:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
-            raise ReadFault("write read metric URL NAME")
+            raise ReadFault("write read metric URL NAME, or read nccl_log PATH")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -66,6 +78,26 @@ def metric(url: str, name: str, watch_s: float, now: Callable[[], float], sleep:
     return Answer("metric", reading=clock.record(now()))
 
 
+def nccl_log(path: str, watch_s: float, sleep: Callable[[float], None]) -> Answer:
+    """A log from its beginning, and once more what came within ``watch_s`` seconds."""
+    log = Log()
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return Answer("nccl_log", unknown=f"{path} is no regular file")
+            for pause in (0.0, watch_s) if watch_s else (0.0,):
+                sleep(pause)
+                while part := os.read(fd, CHUNK):
+                    log.feed(part)
+        finally:
+            os.close(fd)
+    except OSError as fault:
+        return Answer("nccl_log", unknown=f"{path}: {fault.strerror}")
+    log.end()
+    return Answer("nccl_log", reading=Words(log.word))
+
+
 def _place(url: str) -> tuple[str, int]:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -81,7 +113,19 @@ def _text(answer: Answer) -> str:
     if answer.reading is None:
         return f"{answer.source}: unknown: {answer.unknown}"
     reading = answer.reading
+    if isinstance(reading, Words):
+        return _of_word(reading.word)
     return f"{answer.source}: {reading.name} {reading.value:.10g}, unchanged for {reading.unchanged_s:.0f} s"
+
+
+def _of_word(word: Word | None) -> str:
+    if word is None:
+        return "nccl_log: nothing is said of a collective"
+    numbers = (("rank {}", word.rank), ("{}", word.op or None), ("seq {}", word.seq), ("ran for {} ms", word.ran_ms),
+               ("enqueued {}", word.enqueued), ("completed {}", word.completed),
+               ("missing: {}", ", ".join(map(str, word.ranks)) or None))
+    what = ", ".join(form.format(value) for form, value in numbers if value is not None)
+    return "\n  ".join([f"nccl_log: {word.kind} ({word.stack})" + (f": {what}" if what else ""), word.line])
 
 
 def _options(words: list[str]) -> tuple[bool, float, list[str]]:

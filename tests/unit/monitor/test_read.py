@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from astraeus_monitor.main import main
@@ -54,9 +56,33 @@ def test_unknown_says_why(endpoint: str, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(out[1]) == {"source": "metric", "unknown": "absent is not among the metrics"}
 
 
+def test_nccl_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "out.txt"
+    log.write_text("step 1\n")
+    assert main(["read", "nccl_log", str(log)]) == 0
+    assert capsys.readouterr().out == "nccl_log: nothing is said of a collective\n"
+    line = ("[E ProcessGroupNCCL.cpp:475] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, "
+            "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800328 milliseconds before timing "
+            "out.")
+    with log.open("a") as file:
+        file.write(line)  # without an end
+    assert main(["read", "nccl_log", str(log)]) == 0
+    said = "nccl_log: stuck (nccl): rank 2, ALLREDUCE, seq 2, ran for 1800328 ms"
+    assert capsys.readouterr().out == f"{said}\n  {line}\n"
+    assert main(["read", "nccl_log", str(log), "--json"]) == 0
+    word = json.loads(capsys.readouterr().out)["reading"]["word"]
+    assert (word["kind"], word["rank"], word["op"], word["seq"]) == ("stuck", 2, "ALLREDUCE", 2)
+    os.mkfifo(tmp_path / "fifo")
+    assert main(["read", "nccl_log", str(tmp_path / "fifo")]) == 3
+    assert main(["read", "nccl_log", str(tmp_path / "none")]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        f"nccl_log: unknown: {tmp_path}/fifo is no regular file",
+        f"nccl_log: unknown: {tmp_path}/none: No such file or directory"]
+
+
 @pytest.mark.parametrize(("words", "said"), [
     (["metric"], "write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step"),
-    (["gpu"], "write read metric URL NAME"),
+    (["gpu"], "write read metric URL NAME, or read nccl_log PATH"),
     (["metric", "http://example.org/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
     (["metric", "https://127.0.0.1:9000/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
     (["metric", "http://127.0.0.1:port/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
