@@ -90,9 +90,13 @@ def progress(answer: Json, now: datetime) -> Iterator[str]:
     if answer["silent_machines"]:
         yield f"  silent: {safe(', '.join(answer['silent_machines']))}"
     rows = [_worker(worker, now) for worker in answer["workers"]]
+    heads = ["WORKER", "NODE", "PID", "STATE", "OUTPUT", "GPUS", "PULSE", "STALLED IN", "UNKNOWN"]
+    if any(worker["metric"] for worker in answer["workers"]):
+        heads.insert(5, "METRIC")
+        for row, worker in zip(rows, answer["workers"], strict=True):
+            row.insert(5, _metric(worker["metric"], now))
     if rows:
-        yield from table(("WORKER", "NODE", "PID", "STATE", "OUTPUT", "GPUS", "PULSE", "STALLED IN", "UNKNOWN"),
-                         rows)
+        yield from table(tuple(heads), rows)
 
 
 def _step(step: Json, now: datetime) -> str:
@@ -102,6 +106,14 @@ def _step(step: Json, now: datetime) -> str:
     over = f"; finished but not exited: last words \"{safe(step['finished']['line'])}\"" if (
         step.get("finished") and not step["ended"]) else ""
     return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}{over}"
+
+
+def _metric(metric: Json | None, now: datetime) -> str:
+    """``step=4321 12s``: its value and how long ago it changed."""
+    if metric is None or metric["value"] is None:
+        return "-"
+    changed = f" {ago(metric['last_change_at'], now)}" if metric["last_change_at"] else " ?"
+    return safe(f"{metric['name']}={metric['value']:.10g}") + changed
 
 
 def _worker(worker: Json, now: datetime) -> list[str]:

@@ -136,7 +136,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             max_restarts=site.max_restarts if settings.max_restarts is None else settings.max_restarts,
             stop_signal=settings.stop_signal or "TERM",
             stop_grace=settings.stop_grace,
-            progress_metric=settings.progress_metric,
+            progress_metric=settings.progress_metric, progress_end=settings.progress_end,
             never_began=site.never_began,
             avoid_guilty=settings.avoid_guilty or site.avoid_guilty,
         )

@@ -10,6 +10,7 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 
 from .rules.incident import said
+from .rules.metric import metric_of
 from .rules.picture import Picture, ProcessView, StepView, WorkerView
 
 Json = dict[str, Any]
@@ -100,7 +101,7 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
         "last_output_at": iso(worker.output_at),
         "gpus": [{"index": g.index, "busy": g.busy, "last_busy_at": iso(g.busy_at) if g.ever_busy else None}
                  for g in worker.gpus],
-        "metric": None, "pulse": _pulse(worker), "nccl": None,
+        "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": None,
         "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
                        "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
                        "traced": p.traced, "tied": p.tied, "wait": _wait(p)} for p in worker.processes],
@@ -117,6 +118,13 @@ def _wait(process: ProcessView) -> Json | None:
         "mount": wait.mount, "at": wait.at, "helper": wait.helper}
 
 
+def _metric(step: StepView, worker: WorkerView) -> Json | None:
+    """The progress metric; ``last_change_at`` is None while it can't be read."""
+    name = step.policy.progress_metric
+    found = metric_of(worker, name) if name else None
+    return {"name": found.name, "value": found.value, "last_change_at": iso(found.at)} if found else None
+
+
 def _pulse(worker: WorkerView) -> Json | None:
     """Of the worker process that switches least: per second, its own base, for how long it is gone (0: it is
     there; None: not known yet)."""
@@ -129,7 +137,13 @@ def _pulse(worker: WorkerView) -> Json | None:
 
 def _stalled_in(picture: Picture, step: StepView, worker: WorkerView) -> float | None:
     """Seconds until patience is over if nothing moves any more; 0 once it is; None where it can't be said."""
-    if not step.watched or picture.job.suspended or worker.state != "running" or worker.output_s is None:
+    if not step.watched or picture.job.suspended or worker.state != "running":
+        return None
+    if step.policy.progress_metric:
+        metric = metric_of(worker, step.policy.progress_metric)
+        return None if metric is None or metric.unchanged_s is None else round(
+            max(0.0, step.policy.after - metric.unchanged_s), 1)
+    if worker.output_s is None:
         return None
     still = [worker.output_s]
     if worker.gpus:

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from . import survey, tail, tails
+from . import metrics, survey, tail, tails
 from .clock import Clock
 from .job import YOUNG_S, JobWatch
 from .log import fenced, say_once
@@ -18,6 +18,7 @@ from .look import DECODER, Ask, Began, SrunLook, TaskLook, look
 from .looker import Looker
 from .probes import BUSY, Probes
 from .procfs import Proc
+from .scrape import MetricAsk, scrape
 from .servant import Servant
 from .sources import gpu
 from .sources.process import ProcessWatch
@@ -60,6 +61,8 @@ class Looks:
                 self.waiting.append(job)
         if everything or not self.driver.pid:
             self.look_at_gpus()
+        if everything:
+            self._read_metrics(now)
         fresh = any(now - came < YOUNG_S for job in self.jobs.values()
                     for came in (job.came, *(step.came for step in job.steps.values())))
         if fresh:  # also where only a young job was not there yet when the survey before was made
@@ -122,6 +125,20 @@ class Looks:
         say_once("gpu", f"GPUs: {answer.fault}" if answer.fault else "")
         for job in self.jobs.values():
             job.see_gpus(answer, self.clock.boot())
+
+    def _read_metrics(self, now: float) -> None:
+        for job in self.jobs.values():
+            asked = metrics.asks(job, now)
+            if asked:
+                why = self.probes.start(f"metric {job.job}", partial(scrape, self.proc, asked),
+                                        partial(self._metrics_read, job, asked))
+                if why and why != BUSY:
+                    self._metrics_read(job, asked, [], why)
+
+    def _metrics_read(self, job: JobWatch, asked: list[MetricAsk], lines: list[bytes], why: str) -> None:
+        metrics.seen(job, asked, lines, why, self.clock.boot())
+        if self.jobs.get(job.job) is job:
+            self.seen()
 
     def _next(self) -> None:
         running = sum(kind.startswith("look ") for kind in self.probes.running)

@@ -1,4 +1,4 @@
-"""``astraeus-monitor run``: the node's monitor."""
+"""``astraeus-monitor run``: the node's monitor; ``read``: one source, once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ from .loop import Monitor
 from .procfs import Proc
 
 USAGE = """usage: astraeus-monitor run [options]
+       astraeus-monitor read metric URL NAME [--json] [--watch SECONDS]
+       astraeus-monitor read nccl_log PATH [--json] [--watch SECONDS]
        astraeus-monitor config | --version | --help
 
 run        watch the jobs that Prolog hands over in the state directory, and report to the controller
+read       read a source once and print what the monitor would report; 3: unknown, and why
 config     print every key of the [monitor] table with its default
+
+options of read:
+  --json             as JSON
+  --watch SECONDS    look a second time so many seconds later, and say whether it changed
 
 options of run:
   --config PATH      configuration (/etc/astraeus/astraeus.toml)
@@ -44,6 +51,8 @@ def main(argv: list[str] | None = None) -> int:
         match words[:1]:
             case ["run"]:
                 return run(_options(words[1:]))
+            case ["read"]:
+                return _read(words[1:])
             case ["config"]:
                 print(table())
                 return 0
@@ -58,6 +67,15 @@ def main(argv: list[str] | None = None) -> int:
     except UsageFault as fault:
         print(f"astraeus-monitor: {fault}", file=sys.stderr)
         return 2
+
+
+def _read(words: list[str]) -> int:
+    from . import read
+
+    try:
+        return read.main(words)
+    except read.ReadFault as fault:
+        raise UsageFault(str(fault)) from None
 
 
 def run(options: dict[str, str]) -> int:

@@ -10,6 +10,7 @@ from astraeus_protocol import report
 from .look import TaskLook
 from .procfs import Stat
 from .sources import output as out
+from .sources.metric import MetricClock
 from .sources.process import ProcessWatch, Roster
 from .sources.written import TreeCpu, Written
 from .tree import Identity, is_copy
@@ -33,6 +34,8 @@ class WorkerWatch:
         self.roster = Roster(window_s)
         self.growth = out.Growth(now)
         self.written, self.cpu = Written(), TreeCpu(now, HERTZ)
+        self.metrics: dict[str, MetricClock] = {}
+        """By name, those that the run names."""
         self.others: list[str] = []
         self.has_file = False
         self.faults: list[tuple[str, str]] = []
@@ -102,6 +105,8 @@ class WorkerWatch:
         """For the report."""
         unknown = [report.Unknown(source, why) for source, why in self.faults]
         unknown += gpus[1] if self.running else []
+        metrics = list(self.metrics.values()) if self.running else []
+        unknown += [report.Unknown("metric", clock.why) for clock in metrics if clock.why]
         output_s = writing_s = cpu_idle_s = None
         if self.running and self.missed:
             unknown += [report.Unknown(source, self.missed) for source in ("output", "written", "cpu")]
@@ -121,7 +126,7 @@ class WorkerWatch:
             output_s=rounded(output_s), writing_s=rounded(writing_s), cpu_idle_s=rounded(cpu_idle_s),
             looked_s=round(now - self.looked_at, 2), began_s=round(now - self.began, 2),
             processes=[p.record(now, HERTZ, ties=ties) for p in self.roster.processes],
-            gpus=gpus[0] if self.running else [], unknown=unknown)
+            gpus=gpus[0] if self.running else [], metrics=[clock.record(now) for clock in metrics], unknown=unknown)
 
     def wants_ties(self, now: float) -> bool:
         """Whether this look is to read its connections."""
@@ -134,7 +139,8 @@ class WorkerWatch:
             "exit": [self.exit_status, self.exit_at], "growth": self.growth.save(),
             "written": self.written.save(), "cpu_busy_at": self.cpu.busy_at,
             "launchers": [[*key, verdict] for key, verdict in self.launchers.items()],
-            "processes": [p.save() for p in self.roster.processes], "file": self.has_file, "tree": self.tree}
+            "processes": [p.save() for p in self.roster.processes], "file": self.has_file, "tree": self.tree,
+            "metrics": [clock.save() for clock in self.metrics.values()]}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file, if it is of the same process."""
@@ -146,6 +152,7 @@ class WorkerWatch:
         self.launchers = {(int(pid), int(start)): bool(verdict) for pid, start, verdict in saved["launchers"]}
         self.has_file = bool(saved["file"])
         self.tree = [(int(pid), int(start)) for pid, start in saved["tree"]]
+        self.metrics = {clock.name: clock for clock in map(MetricClock.load, saved.get("metrics", ()))}
         self.roster.processes = [ProcessWatch.load(p, self.roster.window_s) for p in saved["processes"]]
         self.roster.settled = bool(self.roster.processes)
         if self.running and saved["state"] != "running":

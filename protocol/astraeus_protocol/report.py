@@ -105,6 +105,18 @@ class Process(msgspec.Struct, omit_defaults=True):
     """None: it was not asked (it has its pulse), it does not wait, or it could not be read."""
 
 
+class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A metric that the run named, as the worker's endpoint or text file tells it."""
+
+    name: str
+    value: float | None = None
+    """Its last finite value; where it has several series, their sum. None: it never had one."""
+    unchanged_s: float | None = None
+    """Since its value last changed, or another process came to serve it, seconds. None: it could not be read now."""
+    looked_s: float = 0
+    """Since it was last read."""
+
+
 class Worker(msgspec.Struct, omit_defaults=True):
     """A task of a step and what counts as its progress."""
 
@@ -133,6 +145,8 @@ class Worker(msgspec.Struct, omit_defaults=True):
     """Since its task was registered."""
     processes: list[Process] = []
     gpus: list[Gpu] = []
+    metrics: list[Metric] = []
+    """Those that the run names: one for its progress."""
     unknown: list[Unknown] = []
 
 

@@ -14,7 +14,9 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
 
@@ -58,6 +60,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--pause", type=float, default=0, metavar="SECONDS", help="after --say-at's text")
     parser.add_argument(
         "--last-words", metavar="TEXT", help="rank 0 prints TEXT after the last step, and the exit hangs"
+    )
+    parser.add_argument(
+        "--metrics", choices=("all", "first"), help="these ranks serve ring_step_total on ASTRAEUS_METRICS_PORT"
     )
     chosen = parser.parse_args()
     if chosen.save_on_term is not None:
@@ -149,6 +154,23 @@ class Ring:
         if file.read_text() != f"{self.step}\n":
             sys.exit(f"{file} does not hold what was written")
 
+    def serve_metrics(self) -> None:
+        """Prometheus text on loopback, by a thread: it answers also while the main thread waits for a neighbour."""
+        ring = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = f"# TYPE ring_step counter\nring_step_total {ring.step}\n".encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None: ...
+
+        server = ThreadingHTTPServer(("127.0.0.1", int(os.environ["ASTRAEUS_METRICS_PORT"])), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
     def exchange(self) -> None:
         data = self.step.to_bytes(8, "big") * (PAYLOAD // 8)
         try:
@@ -210,6 +232,8 @@ def main() -> None:
     ring = Ring(gang, chosen)
     if chosen.save_on is not None:
         signal.signal(signal.Signals[f"SIG{chosen.save_on[0]}"], ring.terminated)
+    if chosen.metrics == "all" or (chosen.metrics == "first" and gang.rank == 0):
+        ring.serve_metrics()
     if chosen.print_env:
         for name in sorted(name for name in os.environ if name.startswith("ASTRAEUS_")):
             gang.say(f"env {name}={os.environ[name]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scorecard.people import ASKED, FAULT, SITE_60S, alone, gang, launcher, on_storage, state, stuck
+from scorecard.people import ASKED, FAULT, METRIC, SITE_60S, alone, gang, launcher, on_storage, state, stuck
 from scorecard.world import FAR, Proc, Rank, World, every
 
 Made = tuple[World, dict[str, Any], str]
@@ -191,9 +191,22 @@ def step_without_gpus() -> Made:
 
 
 def metric_named() -> Made:
-    world = gang(step_settings={"stall_after": "60", "progress_metric": "step"})
+    world = gang(step_settings=dict(METRIC))
     state(stuck(world, odd=(5,)), 5, "T")
-    return world, nothing("a progress metric is named: it alone would tell, and it is not read"), ""
+    return world, nothing("a progress metric is named and nobody serves it: it alone would tell"), ""
+
+
+def metric_moves() -> Made:
+    world = World(ranks=[alone(gpus=[0], busy=every(5, 30), metric=every(20))], output=every(10, 30),
+                  step_settings=dict(METRIC))
+    return world, nothing("the metric changes, GPUs idle and no output: an optimiser on the CPU"), ""
+
+
+def metric_unread() -> Made:
+    world = World(ranks=[alone(metric=every(5, FAULT), unread=[(130, FAR)])], output=every(10, FAULT),
+                  step_settings=dict(METRIC))
+    return world, nothing("the endpoint stopped answering: what it would say is not known",
+                          "prometheus/prometheus#11433"), ""
 
 
 def completing() -> Made:
@@ -244,4 +257,5 @@ LOOKALIKES = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number,
     members_exited_zero, launcher_finishes, launcher_zombies, all_stopped, suspended_by_slurm, time_slices,
     time_slices_patience, silent_node, silent_holder, block_buffered, debugger, restart_in_place, gpu_unknown,
     left_out_by_name, no_stall_watch, interactive, step_without_gpus, metric_named, completing, long_barrier,
-    before_the_first_step, stopped_but_not_missed, evaluates_after_training, caught_once_on_storage, slow_storage), 51)}
+    before_the_first_step, stopped_but_not_missed, evaluates_after_training, caught_once_on_storage, slow_storage,
+    metric_moves, metric_unread), 51)}

@@ -70,4 +70,4 @@ def a_wave() -> Made:
 
 
 OUTAGES = {f"{number}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
-    three_on_one_mount, each_on_a_mount_of_its_own, two_on_one_node, each_for_itself, a_wave), 81)}
+    three_on_one_mount, each_on_a_mount_of_its_own, two_on_one_node, each_for_itself, a_wave), 91)}

@@ -11,6 +11,7 @@ from scorecard.world import FAR, Proc, Rank, Times, World, every
 
 ASKED = {"stall_after": "60"}
 SITE_60S = '[watch]\nstall_after = "60s"\n'
+METRIC = {"stall_after": "60", "progress_metric": "step"}
 FAULT = 120.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scorecard.people import ASKED, FAULT, FUSE, SITE_60S, alone, gang, launcher, on_storage, state, stuck
+from scorecard.people import ASKED, FAULT, FUSE, METRIC, SITE_60S, alone, gang, launcher, on_storage, state, stuck
 from scorecard.world import FAR, Proc, Rank, World, every
 
 Made = tuple[World, dict[str, Any], str]
@@ -246,9 +246,27 @@ def mount_back() -> Made:
                          rank=None, waits_on=["store1:/export"], closed=["progress"]), ""
 
 
+def metric_unchanged() -> Made:
+    world = gang(step_settings=dict(METRIC), output=every(10))
+    world.ranks[0].metric = every(5, FAULT)
+    return world, expect(
+        "the metric stands still; a heartbeat thread prints on, GPUs and pulses go on", "kubernetes/test-infra#8567",
+        rule="metric_unchanged", worker="1001", rank=None, says=[
+            "Stalled: No progress for 60s: metric step unchanged at 120 since 13:02 UTC; no rank stands out"]), ""
+
+
+def metric_and_a_stopped_rank() -> Made:
+    world = state(stuck(gang(step_settings=dict(METRIC)), odd=(5,)), 5, "T")
+    world.ranks[0].metric = every(5, FAULT)
+    return world, expect(
+        "the metric stands still because rank 5 is stopped", worker="1001-5", rank=5, pid=4005, node="c3",
+        rule="metric_unchanged", says=["metric step unchanged at 120 since 13:02 UTC; "
+                                       "rank 5 (node c3, PID 4005) is stopped (state T) for"]), ""
+
+
 STALLS = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
     member_stopped, spinning_survivors, zombie, gone_by_signal, gone_with_code, in_d_state,
     local_process_stopped, half_stopped, one_of_two_jobs_idle, gang_idle, never_began, restart_asked,
     silent_without_gpus, as_the_seed_says, continued, stalled_twice, requeued, clocks_wrong, reports_lost,
     one_silent_beside, after_suspension, all_independent_quiet, finished_not_exited, words_in_the_middle,
-    all_on_one_mount, one_on_a_mount, mount_back), 1)}
+    all_on_one_mount, one_on_a_mount, mount_back, metric_unchanged, metric_and_a_stopped_rank), 1)}

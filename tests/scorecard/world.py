@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.report import Finished, Gpu, Job, Process, Report, Step, Wait, Worker
+from astraeus_protocol.report import Finished, Gpu, Job, Metric, Process, Report, Step, Unknown, Wait, Worker
 
 BOOT = 50_000.0
 """CLOCK_BOOTTIME of the controller at second 0."""
@@ -86,6 +86,10 @@ class Rank:
     output: Times | None = None
     cpu: Times = field(default_factory=lambda: every(5))
     writing: Spans = field(default_factory=list)
+    metric: Times | None = None
+    """When the metric ``step`` last changed; None: nobody asks for it."""
+    unread: Spans = field(default_factory=list)
+    """When its endpoint can't be read."""
     exit: tuple[float, int] | None = None
 
     def at(self, t: float) -> Worker:
@@ -97,6 +101,10 @@ class Rank:
         if self.exit is not None and t >= self.exit[0]:
             found.state, found.exit_s, found.exit_status = "exited", t - self.exit[0], self.exit[1]
             return found
+        if self.metric is not None:
+            lost = within(self.unread, t) is not None
+            found.metrics = [Metric("step", self.metric(t), None if lost else t - self.metric(t))]
+            found.unknown = [Unknown("metric", "port 9000 does not answer within 1 s")] if lost else []
         alive = [p for p in self.procs if p.born <= t < p.until]
         found.processes = [p.at(t, local) for local, p in enumerate(alive)]
         for index in self.gpus:

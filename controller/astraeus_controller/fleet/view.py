@@ -12,7 +12,7 @@ from msgspec import structs
 
 from ..config import Config
 from ..rules.limits import PROGRESS_SLACK_S
-from ..rules.picture import GpuView, JobView, Picture, ProcessView, StepView, WorkerView
+from ..rules.picture import GpuView, JobView, MetricView, Picture, ProcessView, StepView, WorkerView
 from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Node, StepMemory
 from .ties import key_of, processes_of
 from .time import FOREVER, Interval, merged, overlap, shared
@@ -194,6 +194,8 @@ class View:
             processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),
             gpus=tuple(GpuView(index=g.index, busy=g.busy, idle_s=clock.known(g.idle_s, g.looked_s),
                                ever_busy=g.ever_busy, busy_at=clock.at(g.idle_s)) for g in worker.gpus),
+            metrics=tuple(MetricView(name=m.name, value=m.value, unchanged_s=clock.known(m.unchanged_s, m.looked_s),
+                                     at=clock.at(m.unchanged_s)) for m in worker.metrics),
             unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
 
     def _process(self, memory: StepMemory, clock: Clock, worker: wire.Worker, p: wire.Process) -> ProcessView:

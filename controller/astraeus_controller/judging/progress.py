@@ -5,7 +5,7 @@ from __future__ import annotations
 from astraeus_protocol.findings import Finding
 from msgspec import structs
 
-from ..rules import gpus_idle, silent
+from ..rules import gpus_idle, metric, silent
 from ..rules.gang import gang_of
 from ..rules.limits import PROGRESS_SLACK_S
 from ..rules.picture import Picture, StepView, WorkerView
@@ -58,6 +58,9 @@ def progressed(finding: Finding, step: StepView, shift: float = 0.0) -> bool:
     finding = structs.replace(finding, since=finding.since + shift)
     covered = ranks_of(finding)
     workers = [w for w in step.workers if w.rank in covered]
+    if finding.rule == metric.RULE:  # it alone tells: a rank that prints that it waits is no progress
+        return any(one.name == finding.details.get("metric") and _newer(one.at, finding)
+                   for w in workers for one in w.metrics)
     if finding.details.get("gang"):
         newer = any(_newer(w.output_at, finding) for w in step.workers)
         return newer or any(_gpu_newer(w, finding) for w in workers)
@@ -67,7 +70,7 @@ def progressed(finding: Finding, step: StepView, shift: float = 0.0) -> bool:
 
 def beats(finding: Finding, step: StepView) -> bool:
     """The majority of the gang has its pulse, under a rule that looks at it."""
-    if finding.rule in GPU_RULES or not finding.details.get("gang"):
+    if finding.rule in (*GPU_RULES, metric.RULE) or not finding.details.get("gang"):
         return False
     gang = gang_of(step)
     return gang is not None and gang.beats

@@ -27,6 +27,8 @@ class Policy(msgspec.Struct, frozen=True):
     stop_grace: int | None = None
     """Seconds; None: Slurm's KillWait."""
     progress_metric: str | None = None
+    progress_end: float | None = None
+    """The progress metric's last value: at it the run is finished."""
     never_began: str = "alert"
     """alert, list: whether a run whose GPUs were never busy is alerted and annotated, or only listed."""
     avoid_guilty: bool = False
@@ -61,6 +63,16 @@ class GpuView(msgspec.Struct, frozen=True):
     """Unix time at which it was last busy, for sentences: suspended time is not taken out of it."""
 
 
+class MetricView(msgspec.Struct, frozen=True):
+    """A metric that the run names; fields as in protocol ``Metric``."""
+
+    name: str
+    value: float | None
+    unchanged_s: float | None
+    at: float | None = None
+    """Unix time of its last change."""
+
+
 class WorkerView(msgspec.Struct, frozen=True):
     """A task. ``state``: running, exited, gone, stale (its node has missed three reports)."""
 
@@ -84,6 +96,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     """Unix time of the last output, for sentences and for telling new output from old."""
     cpu_at: float | None = None
     """Unix time at which its process tree last used the CPU."""
+    metrics: tuple[MetricView, ...] = ()
 
 
 class StepView(msgspec.Struct, frozen=True):

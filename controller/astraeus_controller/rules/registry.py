@@ -28,7 +28,7 @@ def judge(picture: Picture) -> list[Conclusion]:
 
 def _step(picture: Picture, step: StepView) -> list[Conclusion]:
     if step.policy.progress_metric:
-        return metric.judge(step)
+        return metric.judge(picture, step, gang_of(step))
     gang = gang_of(step)
     found: list[Conclusion] = []
     for rule in STALL_RULES:

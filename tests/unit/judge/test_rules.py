@@ -9,7 +9,7 @@ from astraeus_controller.rules import Conclusion, judge
 from astraeus_protocol.report import Finished, Wait
 from msgspec import structs
 
-from .views import NOW, gpu, odd, picture, process, waiting, worker
+from .views import NOW, gpu, odd, picture, process, shows, waiting, worker
 
 
 def verdicts(found: list[Conclusion]) -> list[tuple[str, str]]:
@@ -373,6 +373,43 @@ def test_last_words_are_said_with_stall_and_suspect() -> None:
 def test_metric_named_silences_the_other_rules() -> None:
     found = judge(picture(*gang(odd(5, "T")), metric="step"))
     assert verdicts(found) == [("unknown", "metric_unchanged")]
+    assert found[0].said == "the progress metric step of 123-0 is not known: not read yet"
+
+
+@pytest.mark.parametrize(("unchanged_s", "expected"), [
+    (899, []), (900, [("stalled", "metric_unchanged")]), (None, [("unknown", "metric_unchanged")])])
+def test_metric_decides_alone(unchanged_s: float | None, expected: list[tuple[str, str]]) -> None:
+    """Output a second ago, GPUs busy, CPU in use: nothing else is looked at."""
+    busy = worker(0, output_s=1.0, gpus=(gpu(idle_s=0.0),), metrics=shows(4321, unchanged_s))
+    found = judge(picture(busy, metric="step"))
+    assert verdicts(found) == expected
+    if expected == [("stalled", "metric_unchanged")]:
+        assert (found[0].said, found[0].since_s) == ("metric step unchanged at 4321 since 13:59 UTC", 900)
+
+
+def test_metric_that_only_rank_0_serves() -> None:
+    """The ranks that never served it do not count, the one that is stopped is named."""
+    members = [w if w.rank else structs.replace(w, metrics=shows(4321, 1000)) for w in gang(odd(5, "T"))]
+    found = judge(picture(*members, metric="step"))
+    assert verdicts(found) == [("stalled", "metric_unchanged")]
+    assert (found[0].rank, found[0].evidence["metric"], found[0].evidence["value"]) == (5, "step", 4321)
+    assert found[0].said.startswith("metric step unchanged at 4321 since 13:57 UTC; rank 5 (node c3, PID 4005) is stop")
+
+
+def test_metric_that_was_served_and_is_gone_is_unknown() -> None:
+    members = [structs.replace(w, metrics=shows(4321, None if w.rank == 3 else 1000)) for w in gang(odd(5, "T"))]
+    assert verdicts(judge(picture(*members, metric="step"))) == [("unknown", "metric_unchanged")]
+
+
+def test_metric_of_one_rank_that_changes_is_progress_of_its_gang() -> None:
+    members = [structs.replace(w, metrics=shows(4321, 5 if w.rank == 3 else 1000)) for w in gang(odd(5, "T"))]
+    assert judge(picture(*members, metric="step")) == []
+
+
+def test_metric_at_its_end() -> None:
+    found = judge(picture(worker(0, metrics=shows(10_000, 1000)), metric="step", end=10_000))
+    assert found[0].said == "metric step unchanged at 10000 since 13:57 UTC, which is its last value (10000)"
+    assert found[0].evidence["ended"] == 10_000
 
 
 @pytest.mark.parametrize("job", [{"suspended": True}, {"ended": True}, {"state": "COMPLETING"},

@@ -7,6 +7,7 @@ from typing import Any
 from astraeus_controller.rules.picture import (
     GpuView,
     JobView,
+    MetricView,
     Picture,
     Policy,
     ProcessView,
@@ -43,8 +44,8 @@ def worker(rank: int = 0, output_s: float | None = 720.0, **more: Any) -> Worker
 
 
 def picture(*workers: WorkerView, after: float = 900.0, asked: bool = True, gap: float | None = 10.0,
-            metric: str | None = None, **job: Any) -> Picture:
-    policy = Policy(after=after, asked=asked, progress_metric=metric)
+            metric: str | None = None, end: float | None = None, **job: Any) -> Picture:
+    policy = Policy(after=after, asked=asked, progress_metric=metric, progress_end=end)
     step = StepView(
         step="0", name="123", nodes=4, tasks=len(workers), nodelist="c[1-4]", policy=policy, watched=True,
         watch_reason="watched: the run asks for it", ended=False, complete=True, output_s=None,
@@ -55,6 +56,12 @@ def picture(*workers: WorkerView, after: float = 900.0, asked: bool = True, gap:
         "suspended": False, "silent_nodes": (), "policy": policy, "steps": (step,), "facts_s": 1.0,
         "report_s": 2.0}
     return Picture(now=NOW, cluster="lab", job=JobView(**values | job))
+
+
+def shows(value: float | None, unchanged_s: float | None, name: str = "step") -> tuple[MetricView, ...]:
+    """A worker's metrics: one, and when it last changed."""
+    return (MetricView(name=name, value=value, unchanged_s=unchanged_s,
+                       at=None if unchanged_s is None else NOW - unchanged_s),)
 
 
 def waiting(rank: int, gone_s: float = 600.0, **more: Any) -> WorkerView:

@@ -1,0 +1,189 @@
+"""Source ``nccl_log``: what NCCL, PyTorch, Gloo, MLX, XLA and vLLM say of a collective, in a log. Pure.
+
+Classes: ``stuck`` (a collective did not complete), ``dying`` (the process is being ended for it), ``peer_gone``,
+``ambiguous`` (true of slow starts and compilations, too), ``benign`` (a normal exit), ``restart`` (a launcher starts
+its workers anew: what was said before is of another attempt). Wordings: PyTorch 1.13 to 2.14
+(torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp), gloo's transport/tcp, MLX's ring backend, XLA's rendezvous, vLLM's
+shm_broadcast.
+
+PyTorch's words count only right behind its own ``[E … ProcessGroupNCCL.cpp:616] [Rank 1]``: programs, chats and test
+data quote the sentences. The mark may stand anywhere in the line, for it is glued to progress bars.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+STUCK, DYING, PEER_GONE, AMBIGUOUS, BENIGN, RESTART = "stuck", "dying", "peer_gone", "ambiguous", "benign", "restart"
+LINE_MAX = 400
+"""Characters of a line that are kept."""
+SANE_WORK = 1 << 53
+"""``last completed NCCL work: 76280750235782912`` was posted: such a number is no number."""
+
+
+class Word(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line that says something."""
+
+    kind: str
+    stack: str
+    """nccl, c10d, gloo, mlx, xla, vllm, launcher."""
+    line: str
+    rank: int | None = None
+    """The rank that says so: it waits, so it is not the one that is missing."""
+    op: str = ""
+    seq: int | None = None
+    """Counts per process group: no measure between groups."""
+    ran_ms: int | None = None
+    enqueued: int | None = None
+    completed: int | None = None
+    ranks: tuple[int, ...] = ()
+    """Those that the line names as missing or lagging."""
+
+
+_MARK = re.compile(
+    rb"(?:\[rank(?P<outer>\d+)\]: ?)?\[[EWIF][\d :.]*ProcessGroupNCCL\.cpp:\d+\] ?"
+    rb"(?:\[(?P<inside>[^\]\n]{0,200})\] ?){0,2}")
+_RANK = re.compile(rb"\bRank (\d+)")
+_WATCHDOG = (
+    rb"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
+    rb"(?:, NumelIn=\d+, NumelOut=\d+)?, Timeout\(ms\)=\d+\) ran for (?P<ran>\d+) milliseconds before timing out")
+_WORK = rb"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+_MARKED: tuple[tuple[str, bytes], ...] = (
+    (STUCK, _WATCHDOG),
+    (STUCK, rb"Timeout at NCCL work: (?P<seq>\d+), " + _WORK),
+    (STUCK, rb"Exception \(either an error or timeout\) detected by watchdog at work: (?P<seq>\d+), " + _WORK),
+    (STUCK, rb"failure detected by watchdog at work sequence id: (?P<seq>\d+) PG status: " + _WORK),
+    (STUCK, rb"Received a dump signal due to a collective timeout from .{0,160}?(?:[Ll]" + _WORK[1:] + rb"|$)"),
+    (STUCK, rb"Received a (?:global )?dump signal from |First watchdog to set the dump signal"),
+    (STUCK, rb"ProcessGroupNCCL's watchdog detected a collective timeout"),
+    (STUCK, rb"ProcessGroupNCCL monitor thread is disabled, but would have (?:terminated|killed)"),
+    (STUCK, rb"Aborting process due to timeout on rank \d+ - timeout watchdog detected operation timeout"),
+    (DYING, rb"Some NCCL operations have failed or timed out\."),
+    (DYING, rb"To avoid data inconsistency, we are taking the entire process down"),
+    (DYING, rb"(?:NCCL|Process group) watchdog thread terminated with exception: "),
+    (DYING, rb"Terminating the process after attempting to dump debug info"),
+    (DYING, rb"Heartbeat monitor timed out! Process will be terminated"),
+    (PEER_GONE, rb"remote error detected from rank: (?P<peer>\d+)"),
+    (AMBIGUOUS, rb"ProcessGroupNCCL's watchdog got stuck for \d+ seconds"),
+    (AMBIGUOUS, rb"Could not acquire GIL within \d+ ms on exit, possible GIL induced hang"),
+    (AMBIGUOUS, rb"Failed to check the \"should dump\" flag on TCPStore|Failed to get exception dump flag"),
+    (BENIGN, rb"(?:Warning: )?WARNING: (?:process group has NOT been destroyed|destroy_process_group\(\) was not called"
+             rb"|NCCL communicator hasn't been destroyed)"),
+)
+_FREE: tuple[tuple[str, str, bytes], ...] = (
+    (STUCK, "nccl", rb"NCCL communicator was aborted on rank (?P<rank>\d+)\. +Original reason for failure was: "
+                    rb"(?:\[Rank \d+\] )?" + _WATCHDOG),
+    (AMBIGUOUS, "nccl", rb"NCCL communicator was aborted on rank (?P<rank>\d+)\."),
+    (PEER_GONE, "nccl", rb"ncclRemoteError: A call failed possibly due to a network error or a remote process exiting"),
+    (PEER_GONE, "nccl", rb"NCCL WARN .{0,80}(?:Connection reset by peer|Connection closed by remote peer)"),
+    (STUCK, "gloo", rb"gloo/transport/tcp/\w+\.cc:\d+\] Timed out waiting \d+ms for (?P<op>recv|send) operation"),
+    (PEER_GONE, "gloo", rb"gloo/transport/tcp/\w+\.cc:\d+\] (?:Connection closed by peer|Read error) \["),
+    (STUCK, "c10d", rb"\[Rank (?P<rank>\d+)\]: Ranks (?P<peers>\d+(?:, \d+)*) failed to pass monitoredBarrier in "),
+    (STUCK, "c10d", rb"Rank (?P<rank>\d+) timed out in monitoredBarrier after \d+ ms"),
+    (STUCK, "c10d", rb"the lagging/dead/mismatched ranks that caused the desync are:"),
+    (STUCK, "mlx", rb"\[ring\] Too many send/recv errors\. Aborting"),
+    (PEER_GONE, "mlx", rb"\[ring\] (?:Receiving|Sending) (?:from|to) socket \d+ failed with errno \d+"),
+    (PEER_GONE, "mlx", rb"\[ring\] connection to a peer was lost"),
+    (DYING, "xla", rb"Termination timeout for `[^`]*` of \d+ seconds exceeded\. Exiting to ensure"),
+    (BENIGN, "xla", rb"Thread is unstuck! Warning above was a false-positive"),
+    (AMBIGUOUS, "xla", rb"This thread has been waiting for `[^`]*` for \d+ seconds and may be stuck"),
+    (AMBIGUOUS, "vllm", rb"No available shared memory broadcast block found in \d+ seconds"),
+    (DYING, "vllm", rb"TimeoutError: RPC call to \w+ timed out|EngineDeadError"),
+    (RESTART, "launcher", rb"will restart worker group|Rendezvous complete for workers|\] Starting worker group"),
+)
+_MARKED_RE = tuple((kind, re.compile(rb"(?:\s*)" + words)) for kind, words in _MARKED)
+_FREE_RE = tuple((kind, stack, re.compile(words)) for kind, stack, words in _FREE)
+_HINTS = (
+    b"ProcessGroupNCCL.cpp:", b"NCCL communicator was aborted", b"ncclRemoteError", b"NCCL WARN", b"gloo/transport",
+    b"monitoredBarrier", b"caused the desync are", b"[ring] ", b"Termination timeout for", b"Thread is unstuck!",
+    b"may be stuck", b"shared memory broadcast block", b"RPC call to", b"EngineDeadError", b"worker group",
+    b"Rendezvous complete")
+"""One of these is in every line that says something: the rest of a log is passed over at memory speed."""
+BEFORE, AFTER = 1000, 2000
+"""Bytes of a line around a hint that are looked at."""
+_BREAK = re.compile(rb"[\r\n]")
+
+
+def words(chunk: bytes) -> Iterator[Word]:
+    """What the whole lines of ``chunk`` say, in order. CR ends a line as LF does; of a line without end only what
+    stands around a hint is looked at."""
+    lines: dict[int, int] = {}
+    for hint in _HINTS:
+        at = chunk.find(hint)
+        while at >= 0:
+            floor, ceiling = max(0, at - BEFORE), at + AFTER
+            begin = max(chunk.rfind(b"\n", floor, at) + 1, chunk.rfind(b"\r", floor, at) + 1, floor)
+            end = _BREAK.search(chunk, at, ceiling)
+            until = end.start() if end else min(ceiling, len(chunk))
+            lines[begin] = max(until, lines.get(begin, 0))
+            at = chunk.find(hint, until)
+    for begin in sorted(lines):
+        word = classify(chunk[begin:lines[begin]])
+        if word is not None:
+            yield word
+
+
+def classify(line: bytes) -> Word | None:
+    """What one line says; None for nothing. Of several marks in a line the first that says something counts."""
+    for mark in _MARK.finditer(line):
+        for kind, pattern in _MARKED_RE:
+            found = pattern.match(line, mark.end())
+            if found:
+                inside = _RANK.search(mark["inside"] or b"")
+                rank = inside[1] if inside else mark["outer"]
+                return _word(kind, "nccl", line[mark.start():], found, rank)
+    for kind, stack, pattern in _FREE_RE:
+        found = pattern.search(line)
+        if found:
+            return _word(kind, stack, line, found, found.groupdict().get("rank"))
+    return None
+
+
+RANKING = (STUCK, DYING, PEER_GONE, AMBIGUOUS, BENIGN)
+"""Which of several words is kept: the proof before its consequences."""
+
+
+class Log:
+    """A log that is read on as it grows: the word that stands, the first of its kind since the last restart."""
+
+    def __init__(self) -> None:
+        self.word: Word | None = None
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """More of the log. A line that has no end yet waits for it, as far as it may matter."""
+        whole = self._rest + chunk
+        cut = max(whole.rfind(b"\n"), whole.rfind(b"\r")) + 1
+        self._rest = whole[cut:][-(BEFORE + AFTER):]
+        self._take(whole[:cut])
+
+    def end(self) -> None:
+        """Nothing more came for a while: a line without end is one, too."""
+        self._take(self._rest)
+        self._rest = b""
+
+    def _take(self, lines: bytes) -> None:
+        for word in words(lines):
+            if word.kind == RESTART:
+                self.word = None
+            elif self.word is None or RANKING.index(word.kind) < RANKING.index(self.word.kind):
+                self.word = word
+
+
+def _word(kind: str, stack: str, line: bytes, found: re.Match[bytes], rank: bytes | None) -> Word:
+    groups = found.groupdict()
+    peers = groups.get("peers") or groups.get("peer") or b""
+    text = line.decode(errors="replace").strip()
+    return Word(
+        kind=kind, stack=stack, line="".join(c if c.isprintable() else " " for c in text[:LINE_MAX]),
+        rank=_number(rank), op=(groups.get("op") or b"").decode(), seq=_number(groups.get("seq")),
+        ran_ms=_number(groups.get("ran")), enqueued=_number(groups.get("enqueued")),
+        completed=_number(groups.get("completed")), ranks=tuple(int(p) for p in peers.split(b", ") if p))
+
+
+def _number(text: bytes | None) -> int | None:
+    """None where there is none, and for what can't be a count of operations."""
+    return int(text) if text and len(text) < 17 and 0 <= int(text) < SANE_WORK else None

@@ -1,0 +1,94 @@
+"""``astraeus-monitor read``: what it prints and its exit status."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from astraeus_monitor.main import main
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """The address of a real HTTP server whose step grows with each request; ``nan`` does not."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        count = 0
+
+        def do_GET(self) -> None:
+            Handler.count += 1
+            body = f"step_total {Handler.count}\nflat 7\nnan NaN\n".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    server.server_close()
+
+
+def test_metric(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", "metric", endpoint, "step"]) == 0
+    assert capsys.readouterr().out == "metric: step 1, unchanged for 0 s\n"
+
+
+def test_metric_twice(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", "metric", endpoint, "flat", "--watch", "1", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["source"], answer["reading"]["name"], answer["reading"]["value"]) == ("metric", "flat", 7)
+    assert 0.9 <= answer["reading"]["unchanged_s"] <= 3
+
+
+def test_unknown_says_why(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", "metric", endpoint, "nan"]) == 3
+    assert main(["read", "metric", endpoint, "absent", "--json"]) == 3
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "metric: unknown: nan is NaN or infinite"
+    assert json.loads(out[1]) == {"source": "metric", "unknown": "absent is not among the metrics"}
+
+
+def test_nccl_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "out.txt"
+    log.write_text("step 1\n")
+    assert main(["read", "nccl_log", str(log)]) == 0
+    assert capsys.readouterr().out == "nccl_log: nothing is said of a collective\n"
+    line = ("[E ProcessGroupNCCL.cpp:475] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, "
+            "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800328 milliseconds before timing "
+            "out.")
+    with log.open("a") as file:
+        file.write(line)  # without an end
+    assert main(["read", "nccl_log", str(log)]) == 0
+    said = "nccl_log: stuck (nccl): rank 2, ALLREDUCE, seq 2, ran for 1800328 ms"
+    assert capsys.readouterr().out == f"{said}\n  {line}\n"
+    assert main(["read", "nccl_log", str(log), "--json"]) == 0
+    word = json.loads(capsys.readouterr().out)["reading"]["word"]
+    assert (word["kind"], word["rank"], word["op"], word["seq"]) == ("stuck", 2, "ALLREDUCE", 2)
+    os.mkfifo(tmp_path / "fifo")
+    assert main(["read", "nccl_log", str(tmp_path / "fifo")]) == 3
+    assert main(["read", "nccl_log", str(tmp_path / "none")]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        f"nccl_log: unknown: {tmp_path}/fifo is no regular file",
+        f"nccl_log: unknown: {tmp_path}/none: No such file or directory"]
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["metric"], "write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step"),
+    (["gpu"], "write read metric URL NAME, or read nccl_log PATH"),
+    (["metric", "http://example.org/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
+    (["metric", "https://127.0.0.1:9000/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
+    (["metric", "http://127.0.0.1:port/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
+    (["metric", "127.0.0.1:9000", "step", "--watch=0"], "--watch takes seconds from 1 to 3600"),
+    (["metric", "127.0.0.1:9000", "step", "--once"], "read has no option --once; write --json or --watch SECONDS"),
+])
+def test_words_that_cannot_be_used(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", *words]) == 2
+    assert said in capsys.readouterr().err
