@@ -4,9 +4,9 @@
     sbatch --stall-after=15m --restart-stalled --open-mode=append --wrap 'srun python3 train_with_checkpoint.py'
 
 Before Astraeus stops a stalled job it writes the file that ``ASTRAEUS_STOP_FILE`` names, on every node; then Slurm
-sends TERM and waits KillWait. This loop looks at the file between two steps, saves, and waits for TERM: were all ranks
-to exit before Slurm has stopped the job, it would have ended by itself, and what has ended is not started again. A rank
-that hangs sees neither: it is killed, and the next attempt goes on from the last whole checkpoint.
+sends TERM and waits KillWait. This loop looks at the file between two steps, saves, and waits for TERM, which is right
+everywhere (where the batch script is this very process an exit would end the job before it is requeued). A rank that
+hangs sees neither: it is killed, and the next attempt goes on from the last whole checkpoint.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Service:
         self._polled: float | None = None
         self._reports = 0
 
-    # What restarts ask of it (actions.restarts.View)
+    # What restarts ask of it (actions.outside.View)
 
     def picture(self, job: int) -> Any:
         return self.judging.picture(job)

@@ -23,9 +23,9 @@ KEPT_S = 90 * 86400
 class Intent(msgspec.Struct, kw_only=True):
     """A restart that was begun.
 
-    ``stage``: decided, annotated, stopping, [freezing, signalling, waiting,] requeuing, [reviving,] requeued,
-    scheduled, done. Those in the first brackets only where the stop is a signal of our own (``way``); the other
-    only where the job ended before the requeue reached it.
+    ``stage``: decided, annotated, [freezing,] stopping, [signalling, waiting,] requeuing, [reviving,] requeued,
+    scheduled, done. Freezing where the batch script can be (``way``), signalling and waiting where the stop is a
+    signal of our own; reviving only where the job ended before the requeue reached it.
     """
 
     finding_key: str
@@ -56,8 +56,10 @@ class Intent(msgspec.Struct, kw_only=True):
     signal: str = "TERM"
     grace_s: float = 0
     way: str = ""
-    """Who sends the signal: "" Slurm itself, with the requeue (TERM, KillWait); ``steps`` or ``full`` we do, to the
-    job's steps or to the batch step as well, and its batch script is frozen meanwhile."""
+    """Who sends the signal: "" or ``hold`` Slurm itself, with the requeue (TERM, KillWait); ``steps`` or ``full`` we
+    do, to the job's steps or to the batch step as well. The batch script is frozen meanwhile, but for ""."""
+    told: bool = False
+    """The stop file was written on every node that answered in time."""
     frozen: bool = False
     """The batch script was, or was about to be, frozen: the job's state STOPPED is ours."""
     signals: int = 0
@@ -67,7 +69,8 @@ class Intent(msgspec.Struct, kw_only=True):
     heard: bool = False
     """Every node was heard for as long as Slurm tries to deliver a signal."""
     hit_at: float | None = None
-    """Unix time right after the look that saw the job alive, right before a signal or requeue that Slurm took."""
+    """Unix time right after the look that saw the job alive, right before the stop file, then of a signal or requeue
+    that Slurm took."""
     revived: bool = False
     """The one plain requeue of a job that had ended on our signal was sent, or was about to be."""
     avoid: bool = False

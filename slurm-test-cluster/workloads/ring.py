@@ -46,6 +46,9 @@ def options() -> argparse.Namespace:
         "--save-on-term", type=float, metavar="SECONDS", help="on TERM save for so long, then exit 0"
     )
     parser.add_argument(
+        "--leave-on-stop-file", type=float, metavar="SECONDS", help="save for so long and exit 0 once it is there"
+    )
+    parser.add_argument(
         "--save-on", nargs=2, metavar=("SIGNAME", "SECONDS"), help="the same on USR1 or another signal"
     )
     parser.add_argument("--store", type=Path, metavar="FOLDER", help="each step write a file there and read it")
@@ -210,6 +213,18 @@ class Ring:
         while True:
             pass
 
+    def watch_stop_file(self) -> None:
+        """Leave as soon as the stop file is there, without waiting for a signal."""
+        path = Path(os.environ.get("ASTRAEUS_STOP_FILE") or "/nonexistent")
+
+        def watch() -> None:
+            while not path.is_file():
+                time.sleep(0.1)
+            self.gang.say("saw the stop file")
+            self.save(self.chosen.leave_on_stop_file)
+
+        threading.Thread(target=watch, daemon=True).start()
+
     def terminated(self, number: int, _frame: FrameType | None) -> None:
         """Save what there is and leave; the stop file, if Astraeus wrote one, says why."""
         signal.signal(number, signal.SIG_IGN)  # a launcher may pass on what came here already
@@ -219,7 +234,11 @@ class Ring:
         if stop_file.is_file():
             for line in stop_file.read_text().splitlines():
                 gang.say(f"stop file: {line}")
-        time.sleep(float(self.chosen.save_on[1]))
+        self.save(float(self.chosen.save_on[1]))
+
+    def save(self, seconds: float) -> None:
+        gang = self.gang
+        time.sleep(seconds)
         name = f"checkpoint.{os.environ.get('SLURM_JOB_ID', 'alone')}.rank-{gang.rank}"
         (Path.home() / name).write_text(f"{self.step}\n")
         gang.say(f"saved step {self.step}")
@@ -232,6 +251,8 @@ def main() -> None:
     ring = Ring(gang, chosen)
     if chosen.save_on is not None:
         signal.signal(signal.Signals[f"SIG{chosen.save_on[0]}"], ring.terminated)
+    if chosen.leave_on_stop_file is not None:
+        ring.watch_stop_file()
     if chosen.metrics == "all" or (chosen.metrics == "first" and gang.rank == 0):
         ring.serve_metrics()
     if chosen.print_env:

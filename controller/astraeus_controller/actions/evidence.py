@@ -128,7 +128,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         batch=slurm is None or slurm.batch, requeue=slurm is None or slurm.requeue,
         held=slurm is not None and slurm.held,
         run_time_s=slurm.run_time_s if slurm else None, time_limit_s=slurm.time_limit_s if slurm else None,
-        kill_wait_s=kill_wait_s, grace_s=stop.grace_s if stop.way else 0.0,
+        kill_wait_s=kill_wait_s, grace_s=stop.grace_s if stop.signals else 0.0,
         spent=spent(history, progressed, store.last_that_gave_back(finding.job)), budget=policy.max_restarts,
         total=len(history), max_restarts_total=site.max_restarts_total,
         progressed_s=progressed, progressed_before_s=before.progressed_s if before else None,

@@ -6,6 +6,8 @@ declined in history meanwhile. ``wait``: only our own pace holds it back; nothin
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from astraeus_protocol.durations import say_seconds
 
@@ -19,6 +21,8 @@ TIME_LEFT_S = 60.0
 """With less than this beside its grace and KillWait left of its time limit a job is at its limit."""
 UNKNOWN_SHARE = 0.05
 SILENT_NODES = 1
+
+_NUMBERS = re.compile(r"\d+")
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,11 @@ def may_restart(facts: Facts) -> Decision:
 def breaker(facts: Facts) -> bool:
     """Whether so many jobs became stalled at once that the cause must lie outside of them."""
     return tripped(facts.stalled_jobs, facts.watched_jobs, jobs=facts.breaker_jobs, share=facts.breaker_share)
+
+
+def without_numbers(sentence: str) -> str:
+    """The same reason with another number is not told again."""
+    return _NUMBERS.sub("", sentence)
 
 
 def _lasting(facts: Facts) -> list[tuple[bool, str]]:

@@ -1,4 +1,4 @@
-"""What a restart needs of the rest: the way to the monitors, and time."""
+"""What a restart needs of the rest: what is live, the way to the monitors, and time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
+from astraeus_protocol.findings import Finding, Incident
+
+from ..rules.picture import Picture
 
 
 class Stops(Protocol):
@@ -38,3 +41,17 @@ class Clocks(msgspec.Struct, frozen=True):
     wall: Callable[[], float] = time.time
     steady: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class View(Protocol):
+    """What is live, as the service knows it."""
+
+    def picture(self, job: int) -> Picture | None: ...
+
+    def watched_jobs(self) -> int: ...
+
+    def stalled_of(self, job: int) -> list[Finding]: ...
+
+    def stalled_lately(self) -> int: ...
+
+    def incident(self, job: int) -> Incident | None: ...

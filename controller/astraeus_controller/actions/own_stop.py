@@ -1,7 +1,8 @@
-"""The second way of stopping: our own signal, or a longer grace, with the batch script frozen meanwhile.
+"""The batch script frozen while a job is stopped, and the second way of stopping: our own signal, or a longer grace.
 
-``scancel --batch --signal=STOP`` freezes the batch script, which then can't end the job. Then CONT (a stopped rank
-never sees the signal otherwise) and the signal go to the steps; once all ranks are gone, or the grace is over, the
+``scancel --batch --signal=STOP`` freezes the batch script, which then can't end the job, not when its ranks leave on
+the stop file, which is written next, either. Then CONT (a stopped rank never sees the signal otherwise) and the signal
+go to the steps; once all ranks are gone, or the grace is over, the
 job is requeued, which wakes the script only to end it. Where the work runs in the batch step itself the signal
 goes there (``--full``: the batch script and its process group), and CONT has to come before the script is frozen:
 after it, it would wake it, and the signal would end it.
@@ -21,6 +22,7 @@ from ..slurm.command import Refused
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from .under_way import COMMANDS_MAX, FIRST_REPORTS_S, LOOK_S, OBSERVE, SLOW_LOOK_S, UnderWay
+from .way import HOLD
 
 QUIET_S = 8.0
 """A node that is to report every 2 s and was not heard for so long may not be reached by Slurm either."""
@@ -46,7 +48,7 @@ class OwnStop(UnderWay):
             return
         if facts.state == "STOPPED":
             self._may_have_woken = False
-            return self.store.reach(intent, "signalling")
+            return self.store.reach(intent, "signalling" if intent.told else "stopping")
         if not self.acts(facts.partition) and not intent.signals:
             await self._thaw(facts)
             return self._decline("observe", OBSERVE)
@@ -69,9 +71,14 @@ class OwnStop(UnderWay):
                 await self._not_frozen(again, f"Slurm refused: {refusal}")
 
     async def _not_frozen(self, facts: JobFacts, why: str) -> None:
-        """A job whose ranks may be saving already is requeued all the same."""
-        if self.intent.signals:
+        """A job whose ranks may be saving already is requeued all the same, and so is one that waits for TERM alone."""
+        if self.intent.signals or self.intent.told:
             return self.store.reach(self.intent, "requeuing")
+        if self.intent.way == HOLD:
+            self._log(f"its batch script is not frozen: {why}")
+            await self._thaw(facts)
+            self.intent.way = ""
+            return self.store.reach(self.intent, "stopping")
         await self._give_up(facts, why)
 
     async def _answered(self) -> None:

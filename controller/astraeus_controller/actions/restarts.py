@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import sqlite3
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
-from astraeus_protocol.findings import Event, Finding, Incident
+from astraeus_protocol.findings import Event, Finding
 
 from ..config import Config
 from ..rules import incident as incidents
-from ..rules.picture import Picture
 from ..slurm.command import Away, Refused
 from ..slurm.jobs import BEGIN_MIN_S, Jobs, begin_min, kill_wait
 from ..slurm.types import JobFacts
@@ -22,8 +19,8 @@ from ..store import Intent, Store
 from . import annotate, evidence
 from .annotate import Annotations
 from .avoid import Avoidance
-from .may_restart import Facts, may_restart
-from .outside import Clocks, Stops
+from .may_restart import Facts, may_restart, without_numbers
+from .outside import Clocks, Stops, View
 from .restart import HELD, Restart
 from .way import Stop, all_gone, choose
 
@@ -32,23 +29,6 @@ AGAIN_S = 60.0
 """When a decision that may change is made again."""
 WAIT_S = 5.0
 """The same where only our own pace, or a silent slurmctld, holds it back."""
-
-
-_NUMBERS = re.compile(r"\d+")
-
-
-class View(Protocol):
-    """What is live, as the service knows it."""
-
-    def picture(self, job: int) -> Picture | None: ...
-
-    def watched_jobs(self) -> int: ...
-
-    def stalled_of(self, job: int) -> list[Finding]: ...
-
-    def stalled_lately(self) -> int: ...
-
-    def incident(self, job: int) -> Incident | None: ...
 
 
 class _Candidate(msgspec.Struct):
@@ -204,7 +184,7 @@ class Restarts:
             candidate.due = self.clocks.steady() + WAIT_S
             return
         candidate.incident = bool(facts.incident) and decision.sentence == facts.incident
-        said = _reason(decision.sentence)
+        said = without_numbers(decision.sentence)
         if said != candidate.said:
             self._decline(finding, decision.sentence, write=facts.act, incident=candidate.incident)
             candidate.said = said
@@ -299,8 +279,8 @@ class Restarts:
     def _decline(self, finding: Finding, sentence: str, *, write: bool, incident: bool) -> None:
         log.info("job %d (%s): restart declined: %s", finding.job, finding.run, sentence)
         event = _event(finding, self.clocks.wall(), "restart_declined", f"restart declined: {sentence}")
-        told = (event.kind, _reason(event.message), event.details)
-        if not any((one.kind, _reason(one.message), one.details) == told
+        told = (event.kind, without_numbers(event.message), event.details)
+        if not any((one.kind, without_numbers(one.message), one.details) == told
                    for one in self.store.events(job=finding.job)):
             self.emit(event)  # once, also when the controller was started anew
         if write and not incident:  # judging wrote the incident into the comments of all its jobs
@@ -312,11 +292,6 @@ class Restarts:
 def _event(finding: Finding, at: float, kind: str, message: str) -> Event:
     return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running", kind=kind,
                  message=message, details={"finding": finding.key})
-
-
-def _reason(sentence: str) -> str:
-    """The same reason with another number is not told again."""
-    return _NUMBERS.sub("", sentence)
 
 
 def _with(findings: Iterable[Finding], finding: Finding) -> list[Finding]:

@@ -20,17 +20,33 @@ GONE = "ZX"
 """A child of a frozen process stays a zombie."""
 
 
+HOLD = "hold"
+
+
 class Stop(msgspec.Struct, frozen=True):
-    """``way``: "" (Slurm's TERM and KillWait), ``steps``, ``full``; ``note``: why it is not as asked, or ""."""
+    """``way``: "" (Slurm's TERM and KillWait), ``hold`` (the same with the batch script frozen before), ``steps``,
+    ``full`` (a signal of ours); ``note``: why it is not as asked, or ""."""
 
     signal: str
     grace_s: float
     way: str = ""
     note: str = ""
 
+    @property
+    def signals(self) -> bool:
+        """A signal of ours goes to the ranks, and its grace comes before KillWait."""
+        return self.way in SIGNALS
+
+
+SIGNALS = ("steps", "full")
+
 
 def choose(picture: Picture, step: str, policy: Policy, kill_wait_s: float, *, term_reaches_all: bool = True) -> Stop:
     """The stop of a job whose step ``step`` is stalled; ``kill_wait_s``: Slurm's KillWait.
+
+    Ranks may leave as soon as they see the stop file; the batch script is frozen before it is written wherever that
+    can be, or it would end the job before its requeue (a job that exited 0 on the stop file was COMPLETED, and what
+    depended on it had begun).
 
     ``term_reaches_all``: Slurm's TERM goes to every process of the batch step. With proctrack/cgroup only the batch
     process gets it; a shell then ends at once, and with it the cgroup: what runs below it is killed without a word.
@@ -39,18 +55,25 @@ def choose(picture: Picture, step: str, policy: Policy, kill_wait_s: float, *, t
     grace = kill_wait_s if policy.stop_grace is None else float(policy.stop_grace)
     if policy.stop_signal == "TERM" and grace <= kill_wait_s:
         if term_reaches_all or step not in BATCH:
-            return plain
+            return msgspec.structs.replace(plain, way=HOLD) if _can_freeze(picture, step) else plain
         grace = kill_wait_s
-    if step not in BATCH and any(_works(one) for one in picture.job.steps):
+    if step not in BATCH and _can_freeze(picture, step):
         return Stop(policy.stop_signal, grace, "steps")
-    batch = next((one for one in picture.job.steps if one.step in BATCH and not one.ended), None)
-    if batch is not None and batch.workers and all(_only_waits(worker) for worker in batch.workers):
+    if _can_freeze(picture, "batch"):
         return Stop(policy.stop_signal, grace, "full")
     if (policy.stop_signal, grace) == ("TERM", kill_wait_s):
         return plain
     return msgspec.structs.replace(plain, note=(
         f"its batch process is the training itself, which can't be frozen: it gets TERM and KillWait's "
         f"{say_seconds(kill_wait_s)}, not {policy.stop_signal}@{say_seconds(grace)}"))
+
+
+def _can_freeze(picture: Picture, step: str) -> bool:
+    """The batch script only waits for what is stalled."""
+    if step not in BATCH:
+        return any(_works(one) for one in picture.job.steps)
+    batch = next((one for one in picture.job.steps if one.step in BATCH and not one.ended), None)
+    return batch is not None and bool(batch.workers) and all(_only_waits(worker) for worker in batch.workers)
 
 
 def all_gone(pictures: Iterable[Picture | None], restarts: int, *, full: bool) -> bool:

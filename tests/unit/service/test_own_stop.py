@@ -20,6 +20,7 @@ from test_restart import CLOSING, Bench, Died, Mortal, MortalStore, check_one_re
 
 STEPS = Stop("USR1", 40, "steps")
 FULL = Stop("USR1", 40, "full")
+HELD = Stop("TERM", 8, "hold")
 STOPS = ["stopping", "signalled", "requeued", "scheduled", "restarted"]
 
 
@@ -72,6 +73,23 @@ async def test_the_order_in_the_batch_step(tmp_path: Path) -> None:
     assert (bench.kinds(), bench.outcome(), bench.job["revived"]) == (STOPS, "restarted", 0)
 
 
+async def test_the_order_with_slurms_own_term(tmp_path: Path) -> None:
+    """Frozen before the stop file, on which its ranks may leave; woken by the requeue."""
+    bench = await whole(tmp_path, HELD)
+    assert orders(bench.slurm) == [
+        ["scancel", "--batch", "--signal=STOP", "123"], ["scontrol", "requeue", "incomplete", "123"]]
+    assert (bench.kinds(), bench.outcome(), bench.job["script"], bench.job["revived"]) == (
+        ["stopping", "requeued", "scheduled", "restarted"], "restarted", "CONT", 0)
+    assert bench.stops.asked[0]["signal"] == "TERM"
+
+
+async def test_one_that_can_not_be_frozen_is_requeued_all_the_same(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, HELD, comment="mine")
+    bench.slurm.state["refused_signals"] = ["STOP"]
+    await bench.life()
+    assert (bench.job["requeued"], bench.outcome(), bench.job["script"]) == (1, "restarted", "CONT")
+
+
 async def test_a_run_that_saves_on_cont(tmp_path: Path) -> None:
     """That wakes its script, which is frozen again at once."""
     bench = Bench(tmp_path, Stop("CONT", 40, "full"))
@@ -117,20 +135,23 @@ async def test_the_grace_is_not_given_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 40))
-@pytest.mark.parametrize("stop", [STEPS, FULL])
+@pytest.mark.parametrize("stop", [STEPS, FULL, HELD])
 async def test_killed_at_a_command(tmp_path: Path, stop: Stop, at: int, after: bool) -> None:
     if at > len((await whole(tmp_path, stop)).slurm.state["log"]):
         return
     bench = Bench(tmp_path, stop, comment="mine")
     await check_one_restart(bench, lambda: bench.life(Mortal(bench.slurm, at, after=after)))
     assert bench.job["revived"] == 0
-    assert sum(argv[-1] == "USR1" for argv in bench.job["signals"]) in (1, 2)
+    assert sum(argv[-1] == "USR1" for argv in bench.job["signals"]) in ((0,) if stop == HELD else (1, 2))
+    assert bench.job["script"] == "CONT"
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 12))
-@pytest.mark.parametrize("stop", [STEPS, FULL])
+@pytest.mark.parametrize("stop", [STEPS, FULL, HELD])
 async def test_killed_at_a_stage(tmp_path: Path, stop: Stop, at: int, after: bool) -> None:
+    if stop == HELD and at == 11:
+        return  # it has a stage less
     bench = Bench(tmp_path, stop, comment="mine")
     store = bench.open(MortalStore)
     store.at, store.late = at, after  # type: ignore[attr-defined]
@@ -140,7 +161,7 @@ async def test_killed_at_a_stage(tmp_path: Path, stop: Stop, at: int, after: boo
 
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("heard", [False, True])
-@pytest.mark.parametrize("stop", [STEPS, FULL])
+@pytest.mark.parametrize("stop", [STEPS, FULL, HELD])
 async def test_no_answer_to_a_command(tmp_path: Path, stop: Stop, heard: bool, nth: int) -> None:
     """Slurm took it, or did not, and its answer is lost."""
     bench = Bench(tmp_path, stop, comment="mine")
@@ -354,11 +375,20 @@ async def test_ended_of_itself_after_our_signal(tmp_path: Path, state: str, end:
     assert bench.kinds()[-1] == "ended_during_stop"
 
 
-@pytest.mark.parametrize("stop", [STEPS, Stop("TERM", 8)])
+@pytest.mark.parametrize("stop", [STEPS, HELD])
 async def test_ended_before_anything_of_ours(tmp_path: Path, stop: Stop) -> None:
-    words = ["--batch", "--signal=STOP"] if stop.way else ["scontrol", "requeue"]
-    bench = await ended(tmp_path, stop, look_before((await whole(tmp_path, stop)).slurm, *words), "COMPLETED")
+    look = look_before((await whole(tmp_path, stop)).slurm, "--batch", "--signal=STOP")
+    bench = await ended(tmp_path, stop, look, "COMPLETED")
     assert (bench.slurm.called("scontrol", "requeue"), bench.outcome()) == ([], "ended")
+
+
+async def test_ended_on_its_stop_file(tmp_path: Path) -> None:
+    """Its batch process is the training, which can't be frozen: it saved, and left before Slurm's TERM."""
+    stop = Stop("TERM", 8)
+    look = look_before((await whole(tmp_path, stop)).slurm, "scontrol", "requeue")
+    bench = await ended(tmp_path, stop, look, "COMPLETED")
+    assert ([argv[2:] for argv in bench.slurm.called("scontrol", "requeue")], bench.outcome()) == (
+        [["123"]], "restarted")
 
 
 async def test_a_requeue_that_lost_the_race(tmp_path: Path) -> None:
@@ -395,13 +425,13 @@ async def test_killed_at_the_plain_requeue(tmp_path: Path, after: bool) -> None:
 
 
 async def test_killed_before_the_signal_and_ended_meanwhile(tmp_path: Path) -> None:
-    """Nobody knows whether the signal was sent, so nothing is revived."""
+    """Nobody knows whether the signal was sent, but the stop file was written."""
     bench = Bench(tmp_path, STEPS, comment="mine")
     with pytest.raises(Died):
         await bench.life(Mortal(bench.slurm, 1 + at_command(await whole(tmp_path), "--signal=USR1")))
     bench.job.update(state="COMPLETED", end="2026-11-30T15:00:00")
     await bench.life()
-    assert (bench.slurm.called("scontrol", "requeue"), bench.outcome()) == ([], "ended")
+    assert (bench.job["revived"], bench.outcome()) == (1, "restarted")
 
 
 def test_slurms_times() -> None:
@@ -424,12 +454,15 @@ ITSELF = worker(0, pid=10, processes=(process(pid=10),))
     (USR1, (step("batch", ITSELF),), "batch", ""),
     (USR1, (step("batch", worker(0, processes=())),), "batch", ""),
     (msgspec.structs.replace(USR1, stop_signal="TERM"), (step("0", worker(0)),), "0", "steps"),
-    (Policy(stop_signal="TERM", stop_grace=8), (step("0", worker(0)),), "0", ""),
-    (Policy(), (step("0", worker(0)),), "0", "")])
+    (Policy(stop_signal="TERM", stop_grace=8), (step("0", worker(0)),), "0", "hold"),
+    (Policy(), (step("0", worker(0)),), "0", "hold"),
+    (Policy(), (step("batch", SHELL), step("0", worker(0))), "0", "hold"),
+    (Policy(), (step("batch", SHELL),), "batch", "hold"),
+    (Policy(), (step("batch", ITSELF),), "batch", "")])
 def test_which_way(policy: Policy, steps: tuple[StepView, ...], stalled: str, way: str) -> None:
     stop = choose(picture(*steps), stalled, policy, 8)
     assert (stop.way, stop.signal, stop.grace_s) == (
-        (way, policy.stop_signal, 40) if way else ("", "TERM", 8))
+        (way, "TERM", 8) if way in ("", "hold") else (way, policy.stop_signal, 40))
 
 
 def test_with_cgroups_slurms_term_does_not_reach_what_runs_below_the_batch_script() -> None:
@@ -437,9 +470,9 @@ def test_with_cgroups_slurms_term_does_not_reach_what_runs_below_the_batch_scrip
         return choose(picture(*steps), stalled, policy, 8, term_reaches_all=reaches)
     assert stop(Policy(), step("batch", SHELL)) == Stop("TERM", 8, "full")
     assert stop(Policy(stop_grace=3), step("batch", SHELL)) == Stop("TERM", 8, "full")
-    assert stop(Policy(), step("batch", SHELL), reaches=True) == Stop("TERM", 8)
+    assert stop(Policy(), step("batch", SHELL), reaches=True) == Stop("TERM", 8, "hold")
     assert stop(Policy(), step("batch", ITSELF)) == Stop("TERM", 8)
-    assert stop(Policy(), step("0", worker(0)), stalled="0") == Stop("TERM", 8)
+    assert stop(Policy(), step("0", worker(0)), stalled="0") == Stop("TERM", 8, "hold")
 
 
 def test_a_signal_without_a_grace_has_kill_wait() -> None:

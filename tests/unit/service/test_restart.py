@@ -264,6 +264,7 @@ async def test_ends_during_the_stop(tmp_path: Path) -> None:
     bench = Bench(tmp_path, comment="mine")
     looks = _looks_before_requeue(await _whole(tmp_path))
     bench.slurm.state["at_look"] = {str(looks): {"state": "COMPLETED", "end": "2026-11-30T14:15:00"}}
+    bench.slurm.state["at_look"][str(looks)]["state"] = "CANCELLED"
     await bench.life()
     assert bench.slurm.called("scontrol", "requeue") == []
     assert bench.outcome() == "ended"

@@ -90,6 +90,8 @@ class Bench:
     async def until(self, true: Callable[[], object], seconds: float = 600) -> None:
         """Lets the loop run until it is true; virtual seconds."""
         end = self.time.now + seconds
+        if not self.restarts._running:
+            self.restarts.resume()  # the loop of the call before took its restarts with it
         task = asyncio.create_task(self.restarts.run())
         try:
             while not true():

@@ -111,7 +111,7 @@ class VirtualWorld:
         self.store.add_event(event)
         self.store.after(lambda: self.events.append(event))
 
-    # What restarts ask (actions.restarts.View)
+    # What restarts ask (actions.outside.View)
 
     def picture(self, number: int) -> Any:
         return self.judging.picture(number)
