@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from astraeus_protocol.findings import Finding
 
 from ..config import Restart, Watch
+from ..rules.metric import ended as metric_ended
+from ..rules.metric import metric_of
 from ..rules.picture import Picture, StepView
 from ..rules.say import shortened
 from ..slurm.types import JobFacts
@@ -92,6 +94,13 @@ def _works(step: StepView) -> bool:
     return False
 
 
+def _at_end(step: StepView) -> str:
+    """``step is at its last value (10000)`` where the run's metric has reached what it named; else ""."""
+    name = step.policy.progress_metric or ""
+    found = [m for worker in step.workers if (m := metric_of(worker, name)) and metric_ended(step, m)]
+    return f"{name} is at its last value ({step.policy.progress_end:.10g})" if found else ""
+
+
 def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: Store, *, site: Restart,
            watch: Watch, now: float, kill_wait_s: float, stalled_steps: set[str], watched_jobs: int,
            completing_nodes: tuple[str, ...], stalled_jobs: int = 0, incident: str = "",
@@ -135,6 +144,7 @@ def gather(finding: Finding, picture: Picture, slurm: JobFacts | None, store: St
         beside=beside(picture, finding, stalled_steps) or _component_beside(finding, others),
         allow_beside=watch.allow_beside_progress,
         last_words=shortened(own.finished.line) if own is not None and own.finished else "",
+        at_end=_at_end(own) if own is not None else "",
         in_d=in_d, on_storage=tuple(dict.fromkeys(name for name, _ in waits)),
         stores=tuple(sorted({wait.mount for _, wait in waits if wait.mount})),
         traced=tuple(worker.name for worker in workers if any(p.traced for p in worker.processes)),

@@ -57,6 +57,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     beside: str = ""
     """A step of the job that progresses."""
     allow_beside: bool = False
+    at_end: str = ""
+    """What the run's own metric says of its end."""
     last_words: str = ""
     """Of the stalled step, where they say that its training is over."""
     in_d: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ def _lasting(facts: Facts) -> list[tuple[bool, str]]:
         (facts.spent >= facts.budget, f"its restart budget is spent ({facts.spent} of {facts.budget})"),
         (facts.total >= facts.max_restarts_total,
          f"the site's bound on restarts of one job is reached ({facts.total} of {facts.max_restarts_total})"),
+        (bool(facts.at_end), f"the training is over ({facts.at_end}); another attempt would do it all again"),
         (bool(facts.last_words),
          f"the training is over (its last words: {facts.last_words}); another attempt would do it all again"),
         (nothing, "two attempts running made no progress; another would hang in the same place"),

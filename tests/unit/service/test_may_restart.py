@@ -5,7 +5,16 @@ import pytest
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.may_restart import Decision, Facts, breaker, may_restart
 from astraeus_controller.config import Restart, Watch
-from astraeus_controller.rules.picture import GpuView, JobView, Picture, Policy, ProcessView, StepView, WorkerView
+from astraeus_controller.rules.picture import (
+    GpuView,
+    JobView,
+    MetricView,
+    Picture,
+    Policy,
+    ProcessView,
+    StepView,
+    WorkerView,
+)
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import Store
 from astraeus_protocol.report import Wait
@@ -25,6 +34,8 @@ CASES = [
     ({"total": 50}, "no", "the site's bound on restarts of one job is reached (50 of 50)"),
     ({"progressed_s": 5, "progressed_before_s": 12}, "no",
      "two attempts running made no progress; another would hang in the same place"),
+    ({"at_end": "step is at its last value (100)"}, "no",
+     "the training is over (step is at its last value (100)); another attempt would do it all again"),
     ({"last_words": "Training completed"}, "no",
      "the training is over (its last words: Training completed); another attempt would do it all again"),
     ({"incident": "it is part of incident 3 (4 jobs wait on store1:/export), so nothing is stopped",
@@ -116,6 +127,13 @@ def gather(shown: Picture, slurm: JobFacts | None = None, store: Store | None = 
         finding(), shown, slurm or JobFacts(job=123, state="RUNNING", batch=True, requeue=True, run_time_s=1800),
         store, **({"site": Restart(), "watch": Watch(mode="act"), "now": SINCE + 720, "kill_wait_s": 8,
                    "stalled_steps": {"0"}, "watched_jobs": 5, "completing_nodes": ()} | values))
+
+
+@pytest.mark.parametrize(("value", "said"), [(99.0, ""), (100.0, "step is at its last value (100)")])
+def test_a_metric_at_its_end(value: float, said: str) -> None:
+    named = Policy(action="restart", mode="act", progress_metric="step", progress_end=100)
+    ranks = (worker(0, metrics=(MetricView("step", value, 900.0, SINCE),)), worker(1))
+    assert gather(picture(step("0", *ranks, policy=named))).at_end == said
 
 
 def test_gathered() -> None:
