@@ -208,6 +208,8 @@ class Ring:
 
     def lost(self, why: str) -> None:
         self.gang.say(f"lost a neighbour: {why}")
+        if self.chosen.leave_on_stop_file is not None:
+            threading.Event().wait()  # it left on the stop file, which is about to be seen here, too
         if not self.chosen.spin_on_loss:
             sys.exit(1)
         while True:
