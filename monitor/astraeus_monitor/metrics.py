@@ -8,11 +8,13 @@ from astraeus_protocol.settings import Settings, settings_from
 from .job import JobWatch
 from .scrape import DECODER, MetricAsk
 from .sources.metric import MetricClock
-from .watch import StepWatch, settings
+from .watch import StepWatch, integer, settings
 from .worker import WorkerWatch
 
 NO_PLACE = "where it is served is not known: --metrics-port and --metrics-file are not given"
 PORT_MAX = 65535
+RANK = "%t"
+"""Stands for the rank in --metrics-file, as in Slurm's own file names."""
 
 
 def asks(job: JobWatch, now: float) -> list[MetricAsk]:
@@ -23,12 +25,15 @@ def asks(job: JobWatch, now: float) -> list[MetricAsk]:
         own = settings_from(settings(step.facts)).over(settings_from(of_job))
         if own.progress_metric:
             clock = worker.metrics.setdefault(own.progress_metric, MetricClock(own.progress_metric, now))
-            ask = _ask(step, worker, own, clock)
+            ask = _ask(step, worker, own, clock, integer(job.facts.get("uid"), -1))
             found += [ask] if ask else []
     return found
 
 
-def _ask(step: StepWatch, worker: WorkerWatch, own: Settings, clock: MetricClock) -> MetricAsk | None:
+def _ask(step: StepWatch, worker: WorkerWatch, own: Settings, clock: MetricClock, uid: int) -> MetricAsk | None:
+    if own.metrics_port is None and own.metrics_file:
+        return MetricAsk(step.step, worker.rank, 0, [worker.pid], [clock.name],
+                         own.metrics_file.replace(RANK, str(worker.rank)), uid)
     if own.metrics_port is None:
         clock.miss(NO_PLACE)
         return None

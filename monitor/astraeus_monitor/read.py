@@ -15,9 +15,10 @@ import msgspec
 from astraeus_protocol import report
 
 from .clock import Clock
-from .scrape import FETCH_S, Fetch, MetricLook, Unreadable, fetch_all, read
+from .scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from .sources.metric import MetricClock
 from .sources.nccl_log import Log, Word
+from .textfile import Unreadable
 
 UNKNOWN = 3
 LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}

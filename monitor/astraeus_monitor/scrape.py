@@ -1,8 +1,9 @@
-"""Asking ranks' metrics endpoints, all of a job at once, in a child with a deadline.
+"""Reading ranks' metrics, all of a job at once, in a child with a deadline that ends afterwards.
 
 Only loopback in the task's own network namespace, and only where every listener on the port belongs to the task: a
 neighbour's exporter, or a gateway that serves a value long after its job ended, is nobody's progress. The answer is a
-user's: bounded in time and size, no redirect is followed.
+user's: bounded in time and size, no redirect is followed. A text file is opened as its user would, from where the task
+itself stands, after the endpoints: it takes the user's rights and gives them never back.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import msgspec
 
 from .procfs import Proc, Socket
 from .sources.exposition import Series, series
+from .textfile import MAX_BYTES, Unreadable, text_file
 from .ties import LISTEN
 
 FETCH_S = 1.0
 """For all endpoints of a job together."""
-MAX_BYTES = 1 << 20
 BORN = "process_start_time_seconds"
 REQUEST = (b"GET /metrics HTTP/1.0\r\nHost: %s\r\n"
            b"Accept: text/plain;version=0.0.4,application/openmetrics-text;q=0.5\r\n"
@@ -35,7 +36,7 @@ CLONE_NEWNET = 0x40000000
 
 
 class MetricAsk(msgspec.Struct):
-    """Whose endpoint, and the processes that may listen there."""
+    """Whose endpoint or text file, and the processes that may listen there."""
 
     step: str
     rank: int
@@ -43,6 +44,10 @@ class MetricAsk(msgspec.Struct):
     pids: list[int]
     """The task's tree, the task itself first."""
     names: list[str]
+    file: str = ""
+    """Path of a text file in place of the port; a relative one is from the task's working directory."""
+    uid: int = -1
+    """Whose rights it is read with."""
 
 
 class MetricLook(msgspec.Struct, omit_defaults=True):
@@ -62,14 +67,13 @@ class MetricLook(msgspec.Struct, omit_defaults=True):
 DECODER = msgspec.json.Decoder(MetricLook)
 
 
-class Unreadable(Exception):
-    """The endpoint can't be read; the message says why, in a few words."""
-
-
 def scrape(proc: Proc, asks: Iterable[MetricAsk]) -> Iterator[MetricLook]:
     """What each endpoint says."""
     looks: list[tuple[MetricAsk, MetricLook, Fetch]] = []
+    files = [ask for ask in asks if ask.file]
     for ask in asks:
+        if ask.file:
+            continue
         look = MetricLook(ask.step, ask.rank)
         try:
             host, look.holder = listener(proc, ask)
@@ -87,6 +91,14 @@ def scrape(proc: Proc, asks: Iterable[MetricAsk]) -> Iterator[MetricLook]:
             read(look, text, ask.names)
         except (Unreadable, OSError) as fault:
             look.why = str(fault) if isinstance(fault, Unreadable) else f"port {ask.port}: {fault.strerror}"
+        yield look
+    for ask in files:
+        look = MetricLook(ask.step, ask.rank)
+        try:
+            look.holder, text = text_file(proc, ask.pids[0], ask.file, ask.uid)
+            read(look, text, ask.names)
+        except (Unreadable, OSError) as fault:
+            look.why = str(fault) if isinstance(fault, Unreadable) else f"{ask.file}: {fault.strerror}"
         yield look
 
 

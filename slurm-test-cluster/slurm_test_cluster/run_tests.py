@@ -9,7 +9,9 @@ import argparse
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from slurm_test_cluster import Cluster
 from slurm_test_cluster.context import ROOT
@@ -28,21 +30,34 @@ def config() -> str:
 
 
 def pytest(*arguments: str, env: dict[str, str] | None = None) -> int:
-    """One pytest run over tests/cluster; its exit status, with "no tests selected" taken as success."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--durations=5", *arguments, "tests/cluster"]
-    say("running " + " ".join(command[2:]))
-    status = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, check=False).returncode
-    return 0 if status == 5 else status
+    """One pytest run over tests/cluster; its exit status, with "no tests selected" taken as success.
 
-
-def side_by_side(wanted: str, jobs: int, *only: str, env: dict[str, str]) -> int:
-    """Scenarios at the same time; one that fails is run once more by itself, and that counts.
-
-    Eight gangs on two cores put off what is to happen within seconds. Both outcomes are printed.
+    Beside the main thread's its output is printed whole when it has ended.
     """
-    status = pytest("-m", wanted, "-n", str(jobs), "--dist", "worksteal", *only, env=env)
+    env = env or {}
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--durations=5"]
+    # What failed last is kept by cluster: two of these run at a time.
+    command += ["-o", f"cache_dir=.pytest_cache/{env.get('ASTRAEUS_CLUSTER', PREFIX)}", *arguments, "tests/cluster"]
+    say("running " + " ".join(command[2:]))
+    beside = threading.current_thread() is not threading.main_thread()
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **env}, check=False, text=True,
+        stdout=subprocess.PIPE if beside else None, stderr=subprocess.STDOUT if beside else None,
+    )  # fmt: skip
+    if beside:
+        print(done.stdout, flush=True)
+    return 0 if done.returncode == 5 else done.returncode
+
+
+def twice(wanted: str, jobs: int, *only: str, env: dict[str, str]) -> int:
+    """Scenarios, `jobs` at the same time; one that fails is run once more by itself, and that counts.
+
+    Eight gangs, or two clusters, on two cores put off what is to happen within seconds. Both outcomes are printed.
+    """
+    at_once = ["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else []
+    status = pytest("-m", wanted, *at_once, *only, env=env)
     if status == 1:
-        say("what failed side by side is run once more, one after the other")
+        say("what failed is run once more, one after the other")
         status = pytest("-m", wanted, "--last-failed", "--last-failed-no-failures", "none", *only, env=env)
     return status
 
@@ -64,7 +79,7 @@ def release_tests(release: str, jobs: int, full: bool) -> int:
     try:
         cluster.start_controller(config())
         wanted = "smoke or releases or restart" if full else "smoke"
-        return side_by_side(wanted, min(jobs, 6) if full else 3, env=env)
+        return twice(wanted, min(jobs, 6) if full else 3, env=env)
     finally:
         cluster.down()
 
@@ -78,9 +93,9 @@ def variant_tests(name: str, jobs: int, full: bool) -> int:
     alone = " or ".join(ONE_BY_ONE)
     try:
         cluster.start_controller(config())
-        one_by_one = pytest("-m", f"({wanted}) and ({alone})", env=env)
+        one_by_one = twice(f"({wanted}) and ({alone})", 1, env=env)
         cluster.cancel_all()
-        together = side_by_side(
+        together = twice(
             f"({wanted}) and not alone and not {' and not '.join(ONE_BY_ONE)}", min(jobs, 6), env=env
         )
         return one_by_one or together
@@ -88,18 +103,32 @@ def variant_tests(name: str, jobs: int, full: bool) -> int:
         cluster.down()
 
 
+def others(jobs: int, full: bool) -> int:
+    """The other releases and the variants, each on a cluster of its own."""
+    status = 0
+    for release in RELEASES:
+        if release != DEFAULT_RELEASE:
+            status = max(status, release_tests(release, jobs, full))
+    for variant in VARIANT_TESTS:
+        status = max(status, variant_tests(variant, jobs, full))
+    return status
+
+
 def scenarios(jobs: int, full: bool, keep: bool, expression: str) -> int:
-    """All scenarios on the default release: side by side first, then those that need the cluster alone."""
+    """All scenarios on the default release: side by side first, then those that need the cluster alone; beside these,
+    which mostly wait, the other clusters."""
     only = ["-k", expression] if expression else []
     longer = ("" if full else " and not full") + "".join(f" and not {variant}" for variant in VARIANT_TESTS)
     cluster = Cluster.up(release=DEFAULT_RELEASE, prefix=PREFIX, fresh=True)
     env = {"ASTRAEUS_CLUSTER": PREFIX}
     try:
         cluster.start_controller(config())
-        together = side_by_side(f"not alone{longer}", jobs, *only, env=env)
+        together = twice(f"not alone{longer}", jobs, *only, env=env)
         cluster.cancel_all()
-        alone = pytest("-m", f"alone{longer}", *only, env=env)
-        return together or alone
+        with ThreadPoolExecutor(1) as pool:
+            beside = None if expression else pool.submit(others, jobs, full)
+            alone = twice(f"alone{longer}", 1, *only, env=env)
+            return together or alone or (beside.result() if beside else 0)
     finally:
         if not keep:
             cluster.down()
@@ -115,12 +144,6 @@ def main() -> int:
     options = parser.parse_args()
     start = time.monotonic()
     status = scenarios(options.jobs, options.full, options.keep, options.expression)
-    if not options.expression:
-        for release in RELEASES:
-            if release != DEFAULT_RELEASE:
-                status = max(status, release_tests(release, options.jobs, options.full))
-        for variant in VARIANT_TESTS:
-            status = max(status, variant_tests(variant, options.jobs, options.full))
     say(f"scenarios took {time.monotonic() - start:.0f} s: {'all passed' if status == 0 else 'some failed'}")
     return status
 

@@ -14,11 +14,15 @@ import msgspec
 import pytest
 from astraeus_monitor import metrics
 from astraeus_monitor.job import JobWatch
+from astraeus_monitor.probes import Probes
 from astraeus_monitor.procfs import Proc
-from astraeus_monitor.scrape import MAX_BYTES, MetricAsk, MetricLook, scrape
+from astraeus_monitor.scrape import DECODER, MetricAsk, MetricLook, scrape
 from astraeus_monitor.sources.exposition import Series
 from astraeus_monitor.sources.metric import MetricClock, of_rank
+from astraeus_monitor.textfile import MAX_BYTES
 from astraeus_protocol import report
+
+from .test_probes import Rig
 
 ME = (10, 10)
 
@@ -187,6 +191,62 @@ def test_one_that_hangs_costs_the_others_nothing(serve: Serve) -> None:
         f"port {hangs} does not answer within 1 s", "", f"port {hangs} does not answer within 1 s"]
 
 
+# Text files: read in a child, which takes the task's user's rights for good
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A task at work in a folder that is its own."""
+    user = NOBODY if os.geteuid() == 0 else None
+    home = tmp_path / "home"
+    home.mkdir()
+    if user is not None:
+        for folder in (tmp_path, *tmp_path.parents[:3]):
+            folder.chmod(folder.stat().st_mode | 0o011)
+        os.chown(home, user, user)
+    with subprocess.Popen(["sleep", "60"], cwd=home, user=user, group=user,
+                          extra_groups=None if user is None else []) as process:
+        yield process
+        process.kill()
+
+
+def from_file(task: subprocess.Popen[bytes], file: str) -> MetricLook:
+    rig = Rig()
+    uid = NOBODY if os.geteuid() == 0 else os.geteuid()
+    one = MetricAsk("0", 3, 0, [task.pid], ["step"], file, uid)
+    assert Probes(rig.selector, rig.clock).start("metric 7", lambda: scrape(Proc(), [one]), rig.done) == ""
+    rig.until(lambda: rig.got)
+    [line] = rig.got[0][0]
+    return DECODER.decode(line)
+
+
+def test_a_text_file(task: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    file = tmp_path / "home" / "rank.prom"
+    file.write_bytes(BODY)
+    for path in (str(file), "rank.prom", "../home/rank.prom"):
+        found = from_file(task, path)
+        assert (found.why, found.found, found.holder[0]) == ("", {"step": [Series({}, 4321)]}, task.pid)
+
+
+def test_files_that_are_of_no_use(task: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    os.mkfifo(home / "fifo")
+    (home / "null").symlink_to("/dev/null")
+    (home / "large").write_bytes(b"step 1\n" * MAX_BYTES)
+    assert from_file(task, "fifo").why == "fifo is no regular file"
+    assert from_file(task, "null").why == "null is no regular file"
+    assert from_file(task, "large").why == "large holds more than 1 MiB"
+    assert from_file(task, "none").why == "none: No such file or directory"
+    secret = tmp_path / "secret"
+    secret.write_bytes(BODY)
+    secret.chmod(0o600)
+    (home / "link").symlink_to(secret)
+    expected = "link: Permission denied" if os.geteuid() == 0 else ""
+    assert from_file(task, "link").why == expected
+
+
 # A job's workers
 
 def job_of(tmp_path: Path, **settings: str) -> JobWatch:
@@ -212,6 +272,13 @@ def test_each_task_has_its_own_port(tmp_path: Path) -> None:
     metrics.seen(job, asked, answers, "no answer before the deadline", 1015)
     assert told(job, 1020) == [
         ([report.Metric("step", 5, 5, 5)], []), ([report.Metric("step")], ["no answer before the deadline"])]
+
+
+def test_a_file_in_place_of_the_port(tmp_path: Path) -> None:
+    job = job_of(tmp_path, progress_metric="step", metrics_file="run/rank-%t.prom")
+    job.facts["uid"] = "1001"
+    assert [(a.rank, a.file, a.pids, a.uid) for a in metrics.asks(job, 1000)] == [
+        (0, "run/rank-0.prom", [100], 1001), (1, "run/rank-1.prom", [101], 1001)]
 
 
 def test_no_place_is_unknown_with_its_reason(tmp_path: Path) -> None:
