@@ -137,7 +137,10 @@ class Held:
         wait_for(lambda: not missing(), timeout, 1, "every restart is held at its stage", missing)
 
     def _end_themselves(self, jobs: list[int]) -> None:
-        """They lose a rank, so their scripts end; then the requeue that was held comes too late."""
+        """They lose a rank, and somebody wakes their scripts, which end; then the requeue that was held comes too
+        late."""
+        for job in jobs:
+            self.cluster.run("ctl", ["scancel", "--batch", "--signal=CONT", str(job)], check=True)
         self._signal_rank_1(jobs, "KILL")
         for job in jobs:
             self.cluster.wait_state(job, "FAILED", timeout=60)
