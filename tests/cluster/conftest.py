@@ -128,3 +128,11 @@ def site() -> Site:
     prefix = os.environ.get("ASTRAEUS_CLUSTER", "astraeus-test")
     cluster = Cluster.attach(prefix)
     return Site(cluster)
+
+
+LONGEST = ("test_suspension_is_no_stall", "test_both_components", "test_what_can_not_be_avoided")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest begin first: side by side they would else be waited for by themselves at the end."""
+    items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
