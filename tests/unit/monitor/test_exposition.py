@@ -78,7 +78,7 @@ def lines(draw: st.DrawFn) -> str:
     return f"{draw(NAMES)}{braces}{gap}{draw(NUMBERS)}{stamp}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(lines(), max_size=8))
 def test_equal_to_prometheus_client(text: list[str]) -> None:
     whole = "\n".join(["# HELP other no", *text, ""])
@@ -93,7 +93,7 @@ def test_equal_to_prometheus_client(text: list[str]) -> None:
     assert ours == (theirs.get("step") or theirs.get("step_total", []))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200))
 def test_nothing_breaks_it(noise: bytes) -> None:
     assert all(isinstance(one.value, float) for one in series(b"step" + noise + b"\nstep{" + noise, "step"))
