@@ -18,7 +18,7 @@ from .clock import Clock
 from .scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from .sources.metric import MetricClock
 from .sources.nccl_log import Log, Word
-from .textfile import Unreadable
+from .textfile import Unreadable, why_of
 
 UNKNOWN = 3
 LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
@@ -73,7 +73,7 @@ def metric(url: str, name: str, watch_s: float, now: Callable[[], float], sleep:
             read(look, fetch.body(), [name])
             clock.see(look.found[name], 0, look.holder, look.born, now())
         except (Unreadable, OSError) as fault:
-            clock.miss(str(fault) if isinstance(fault, Unreadable) else f"port {port}: {fault.strerror}")
+            clock.miss(why_of(fault, f"port {port}"))
         if clock.why:
             return Answer("metric", unknown=clock.why)
     return Answer("metric", reading=clock.record(now()))

@@ -21,7 +21,7 @@ import msgspec
 
 from .procfs import Proc, Socket
 from .sources.exposition import Series, series
-from .textfile import MAX_BYTES, Unreadable, text_file
+from .textfile import MAX_BYTES, Unreadable, text_file, why_of
 from .ties import LISTEN
 
 FETCH_S = 1.0
@@ -80,7 +80,7 @@ def scrape(proc: Proc, asks: Iterable[MetricAsk]) -> Iterator[MetricLook]:
             with _network_of(proc, ask.pids[0]):
                 looks.append((ask, look, Fetch(host, ask.port)))
         except (Unreadable, OSError) as fault:
-            look.why = str(fault) if isinstance(fault, Unreadable) else f"port {ask.port}: {fault.strerror}"
+            look.why = why_of(fault, f"port {ask.port}")
             yield look
     fetch_all([fetch for _, _, fetch in looks], FETCH_S)
     for ask, look, fetch in looks:
@@ -90,7 +90,7 @@ def scrape(proc: Proc, asks: Iterable[MetricAsk]) -> Iterator[MetricLook]:
                 raise Unreadable(f"port {ask.port} changed hands while it was read")
             read(look, text, ask.names)
         except (Unreadable, OSError) as fault:
-            look.why = str(fault) if isinstance(fault, Unreadable) else f"port {ask.port}: {fault.strerror}"
+            look.why = why_of(fault, f"port {ask.port}")
         yield look
     for ask in files:
         look = MetricLook(ask.step, ask.rank)
@@ -98,7 +98,7 @@ def scrape(proc: Proc, asks: Iterable[MetricAsk]) -> Iterator[MetricLook]:
             look.holder, text = text_file(proc, ask.pids[0], ask.file, ask.uid)
             read(look, text, ask.names)
         except (Unreadable, OSError) as fault:
-            look.why = str(fault) if isinstance(fault, Unreadable) else f"{ask.file}: {fault.strerror}"
+            look.why = why_of(fault, ask.file)
         yield look
 
 

@@ -46,6 +46,10 @@ class TailLook(msgspec.Struct, omit_defaults=True):
 DECODER = msgspec.json.Decoder(TailLook)
 
 
+class NotRegular(OSError):
+    """It is a FIFO, a device, a folder."""
+
+
 def read(proc: Proc, ask: TailAsk) -> Iterator[TailLook]:
     """One answer. Only in a child that ends afterwards: it gives the user's rights never back."""
     for pid, start in ask.holders[:MAX_HOLDERS]:
@@ -66,16 +70,26 @@ def read(proc: Proc, ask: TailAsk) -> Iterator[TailLook]:
 
 def _judge(proc: Proc, pid: int, fd: int, ask: TailAsk) -> Verdict:
     become(ask.uid, *rights_of(proc, pid, ask.uid))
-    # What is behind the descriptor is seen before it is opened: opening a FIFO or a device would do something.
-    handle = os.open(f"{proc.root}/{pid}/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
-    if not modes.S_ISREG(os.fstat(handle).st_mode):
-        raise OSError(0, "it is no regular file")
-    file = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    file = open_regular(f"{proc.root}/{pid}/fd/{fd}")
     size = os.fstat(file).st_size
     verdict = classify(_last(file, size, TAIL), whole=size <= TAIL, ranks=ask.ranks)
     if verdict.what == ONLY_NOISE:
         verdict = classify(_last(file, size, LONGER_TAIL), whole=size <= LONGER_TAIL, ranks=ask.ranks)
     return verdict
+
+
+def open_regular(place: str) -> int:
+    """A descriptor to read a user's file with. Raises NotRegular, OSError.
+
+    What is there is seen before it is opened: opening a FIFO or a device would do something.
+    """
+    handle = os.open(place, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not modes.S_ISREG(os.fstat(handle).st_mode):
+            raise NotRegular(0, "it is no regular file")
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
 
 
 def _last(file: int, size: int, count: int) -> bytes:

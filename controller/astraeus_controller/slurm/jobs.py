@@ -44,19 +44,25 @@ class Jobs:
     async def show(self, job: int) -> Texts | None:
         """One job, whole, also for MinJobAge after its end; None when Slurm does not know it (any more)."""
         mark = _mark()
+        text = await self._of_one(job, "-O", parse.facts_format(mark))
+        if text is None:
+            return None
+        if not text:  # a job that Slurm does not know is an error of squeue's, with words
+            raise Away(f"squeue printed nothing of job {job}")
         try:
-            text = await self.commands.run("squeue", "-h", "-t", "all", "-j", str(job),
-                                           "-O", parse.facts_format(mark))
-            if not text:  # a job that Slurm does not know is an error of squeue's, with words
-                raise Away(f"squeue printed nothing of job {job}")
             found = parse.facts(text, mark, job)
+        except parse.Garbled as fault:
+            raise Away(str(fault)) from None
+        return Texts(*found) if found else None
+
+    async def _of_one(self, job: int, *form: str) -> str | None:
+        """What squeue prints of one job; None when Slurm does not know it (any more)."""
+        try:
+            return await self.commands.run("squeue", "-h", "-t", "all", "-j", str(job), *form)
         except Refused as refusal:
             if UNKNOWN_JOB in str(refusal):
                 return None
             raise Away(str(refusal)) from None
-        except parse.Garbled as fault:
-            raise Away(str(fault)) from None
-        return Texts(*found) if found else None
 
     async def components(self, leader: int) -> list[JobFacts]:
         """All components of a heterogeneous job that Slurm still knows, the leader first."""
@@ -126,14 +132,9 @@ class Jobs:
     async def places(self, job: int) -> Places | None:
         """Where the job wants to run and where not; None when Slurm does not know it."""
         mark = _mark()
+        text = await self._of_one(job, "-o", places.places_format(mark))
         try:
-            text = await self.commands.run("squeue", "-h", "-t", "all", "-j", str(job),
-                                           "-o", places.places_format(mark))
-            return places.places(text, mark, job)
-        except Refused as refusal:
-            if UNKNOWN_JOB in str(refusal):
-                return None
-            raise Away(str(refusal)) from None
+            return None if text is None else places.places(text, mark, job)
         except parse.Garbled as fault:
             raise Away(str(fault)) from None
 
