@@ -31,6 +31,7 @@ from .inquiries import Inquiries
 from .judging.incidents import Incidents, counts
 from .judging.loop import Judging
 from .judging.pass_ import Pass
+from .rules.incident import whole_of
 from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
@@ -79,7 +80,8 @@ class Service:
         self.incidents = Incidents(
             config, self.cluster, past=store.incidents.since(time.time() - INCIDENT_AGAIN_S),
             last=store.incidents.last(), findings=self.passes.memory,
-            wave=[(f.job, at) for f, at in store.incidents.stalled_since(time.time() - BREAKER_WINDOW_S) if counts(f)])
+            wave=[(whole_of(f.run), at)
+                  for f, at in store.incidents.stalled_since(time.time() - BREAKER_WINDOW_S) if counts(f)])
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
                                self.incidents, self.emit, boottime)
         self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))

@@ -9,7 +9,7 @@ from astraeus_protocol.findings import Finding, Incident, IncidentJob
 
 from ..config import Config
 from ..rules import incident as rule
-from ..rules.incident import BREAKER, related, shared, shares, together
+from ..rules.incident import BREAKER, related, shared, shares, together, whole_of
 from ..rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S, INCIDENT_REST_S
 
 
@@ -34,16 +34,16 @@ class Held(msgspec.Struct, frozen=True):
     last: int
     incidents: dict[int, Incident]
     stalled: dict[str, Finding]
-    wave: list[tuple[int, float]]
+    wave: list[tuple[str, float]]
     few: dict[int, float]
 
 
 class Incidents:
     """``config``: what makes an incident. ``past``: incidents that history holds and that are open or closed lately;
-    ``last``: the highest id ever given; ``findings``: open findings; ``wave``: (job, at) of late stalls."""
+    ``last``: the highest id ever given; ``findings``: open findings; ``wave``: (whole job, at) of late stalls."""
 
     def __init__(self, config: Config, cluster: str, *, past: Iterable[Incident] = (), last: int = 0,
-                 findings: Iterable[Finding] = (), wave: Iterable[tuple[int, float]] = ()) -> None:
+                 findings: Iterable[Finding] = (), wave: Iterable[tuple[str, float]] = ()) -> None:
         self.config, self.cluster = config, cluster
         self._last = last
         self._incidents = {incident.id: incident for incident in past}
@@ -81,10 +81,10 @@ class Incidents:
         stalled = {finding.job for finding in self._stalled.values()}
         return tuple(member.job for member in incident.jobs if member.job in stalled)
 
-    def wave(self, at: float) -> set[int]:
-        """Jobs that became stalled lately, whatever became of them since: what the breaker counts."""
-        self._wave = [(job, then) for job, then in self._wave if abs(at - then) <= BREAKER_WINDOW_S]
-        return {job for job, _ in self._wave}
+    def wave(self, at: float) -> set[str]:
+        """Whole jobs that became stalled lately, whatever became of them since: what the breaker counts."""
+        self._wave = [(whole, then) for whole, then in self._wave if abs(at - then) <= BREAKER_WINDOW_S]
+        return {whole for whole, _ in self._wave}
 
     # What happens
 
@@ -94,7 +94,7 @@ class Incidents:
             return []
         new = finding.key not in self._stalled
         if new:
-            self._wave.append((finding.job, at))
+            self._wave.append((whole_of(finding.run), at))
         self._stalled[finding.key] = finding
         incident = self.of(finding.job) or self._joined(finding)
         if incident is None and new:  # the one that hung on when it was closed opens nothing again
@@ -149,12 +149,13 @@ class Incidents:
         wave, site = self.wave(at), self.config.restart
         if not rule.tripped(len(wave), watched_jobs, jobs=site.breaker_jobs, share=site.breaker_share):
             return []
-        jobs = list(dict.fromkeys(f.job for f in alone if f.job in wave))
-        held = {one.id: sum(member.job in wave for member in one.jobs) for one in self.open}
+        late = [f for f in alone if whole_of(f.run) in wave]
+        jobs = list(dict.fromkeys(f.job for f in late))
+        held = {one.id: len({whole_of(member.run) for member in one.jobs} & wave) for one in self.open}
         most = max(self.open, key=lambda one: held[one.id], default=None)
         if most is not None and 2 * held[most.id] >= len(wave):
             return self._grow(most, jobs, at)
-        if len(jobs) < self.config.incidents.min_jobs:
+        if len({whole_of(f.run) for f in late}) < self.config.incidents.min_jobs:
             return []
         again = next((one for one in self._closed_lately(at) if one.cause == BREAKER), None)
         return self._grow(again, jobs, at) if again else self._open(BREAKER, rule.MANY, jobs, at)
@@ -227,7 +228,8 @@ class Incidents:
     def _ends(self, incident: Incident, at: float) -> list[Turn]:
         """Closed at once when none of its jobs hangs; after a rest when too few do."""
         left = self.hanging(incident)
-        if len(left) >= self.config.incidents.min_jobs:
+        whole = {whole_of(member.run) for member in incident.jobs if member.job in left}
+        if len(whole) >= self.config.incidents.min_jobs:
             self._few.pop(incident.id, None)
             return []
         since = min(self._few.setdefault(incident.id, at), at)  # a clock that is set back begins anew

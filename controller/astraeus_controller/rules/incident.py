@@ -50,6 +50,12 @@ def fold(nodes: Iterable[str]) -> str:
     return str(NodeSet.fromlist(sorted(nodes), resolver=RESOLVER_NOGROUP))
 
 
+def whole_of(run: str) -> str:
+    """The job that a run's name belongs to: ``100`` of ``100+1``. A heterogeneous job's components are one job, which
+    alone made an incident of its stall and was not restarted for it."""
+    return run.partition("+")[0]
+
+
 def together(one: Finding, other: Finding, window_s: float = INCIDENT_WINDOW_S) -> bool:
     """Whether they were found within the window of each other."""
     return abs(one.detected_at - other.detected_at) <= window_s
@@ -79,7 +85,7 @@ def shared(findings: Sequence[Finding], min_jobs: int, *, storage: bool, nodes: 
 
 def _common(findings: Sequence[Finding], what: Callable[[Finding], frozenset[str]], min_jobs: int) -> list[str]:
     """What ``min_jobs`` jobs or more share, the most common first."""
-    pairs = {(one, finding.job) for finding in findings for one in what(finding)}
+    pairs = {(one, whole_of(finding.run)) for finding in findings for one in what(finding)}
     count = Counter(one for one, _ in pairs)
     return sorted((one for one in count if count[one] >= min_jobs), key=lambda one: (-count[one], one))
 
@@ -93,8 +99,9 @@ def shares(finding: Finding, cause: str, subject: str) -> bool:
 
 def said(incident: Incident) -> str:
     """``4 jobs wait on store1:/export``; ``2 jobs stalled on c3, and 1 more``; ``6 jobs stalled within 10m``."""
-    by = sum(job.by == incident.cause for job in incident.jobs)
-    more = len(incident.jobs) - by
+    whole = {whole_of(job.run) for job in incident.jobs}
+    by = len({whole_of(job.run) for job in incident.jobs if job.by == incident.cause})
+    more = len(whole) - by
     jobs = f"{by} job{'' if by == 1 else 's'}"
     match incident.cause:
         case "storage":

@@ -106,6 +106,16 @@ def test_nodes_that_the_findings_point_at() -> None:
     assert hall.incidents.of(4) is None
 
 
+def test_components_of_one_heterogeneous_job_are_one_job() -> None:
+    hall = Hall()
+    parts = [stall(100 + n, n, run=f"100+{n}", waits=(STORE,), node="c1") for n in range(6)]
+    assert hall.add(*parts, watched=6) == []
+    assert hall.incidents.wave(T + 10) == {"100"}
+    assert hall.add(stall(200, 10, waits=(STORE,))) == ["open 1"]
+    assert hall.end(stall(200, 10, waits=(STORE,)), 20) == []
+    assert hall.look(20 + INCIDENT_REST_S) == ["close 1"]
+
+
 def test_a_wave() -> None:
     hall = Hall()
     assert hall.add(*(stall(n, 100 * n) for n in range(1, 4))) == []
@@ -236,10 +246,10 @@ def test_a_controller_that_starts_anew_goes_on_with_it() -> None:
     hall = Hall()
     stalls = [stall(n, n, waits=(STORE,)) for n in range(3)]
     hall.add(*stalls)
-    anew = Hall(past=[hall.one()], last=1, findings=stalls, wave=[(one.job, one.detected_at) for one in stalls])
+    anew = Hall(past=[hall.one()], last=1, findings=stalls, wave=[(one.run, one.detected_at) for one in stalls])
     assert anew.add(stall(3, 20, waits=(STORE,))) == ["join 1"]
     assert anew.incidents.of(3) is anew.one()
-    assert anew.incidents.wave(T + 20) == {0, 1, 2, 3}
+    assert anew.incidents.wave(T + 20) == {"0", "1", "2", "3"}
     assert [anew.end(one, 60) for one in stalls] == [[], [], []]
     assert anew.look(60) == []
     assert anew.look(60 + INCIDENT_REST_S) == ["close 1"]
