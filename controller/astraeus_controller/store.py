@@ -24,8 +24,9 @@ class Intent(msgspec.Struct, kw_only=True):
     """A restart that was begun.
 
     ``stage``: decided, annotated, [freezing,] stopping, [signalling, waiting,] requeuing, [reviving,] requeued,
-    scheduled, done. Freezing where the batch script can be (``way``), signalling and waiting where the stop is a
-    signal of our own; reviving only where the job ended before the requeue reached it.
+    scheduled, [guarding,] done. Freezing where the batch script can be (``way``), signalling and waiting where the
+    stop is a signal of our own; reviving only where the job ended before the requeue reached it; guarding where
+    somebody else requeued it while our STOP was on its way.
     """
 
     finding_key: str

@@ -114,10 +114,13 @@ class Held:
     def _to_stages(self) -> None:
         """Those whose way is long first: where the ranks save they save while the fault comes."""
         late = [job for job, stage in self.jobs.items() if stage.name in (*LATE, *REVIVING)]
-        slow = self.named("stopping")
+        slow, last = self.named("stopping"), self.named("scheduled")
+        late = [job for job in late if job not in last]
         self._move(late, lambda stage: LATE["requeuing"] if stage.ended else stage.rule)
         self._end_themselves(self.named("reviving"))
-        self._move([job for job in self.jobs if job not in (*late, *slow)], lambda stage: stage.rule)
+        self._move([job for job in self.jobs if job not in (*late, *slow, *last)], lambda stage: stage.rule)
+        # The next attempt of these begins soon, and it is short: it would be over before anything happens to it.
+        self._move(last, lambda stage: stage.rule)
         if slow:
             self._monitors("STOP")
             self.cluster.hold(dict.fromkeys(slow, "none after none"))

@@ -28,6 +28,9 @@ QUIET_S = 8.0
 """A node that is to report every 2 s and was not heard for so long may not be reached by Slurm either."""
 TRIES_S = 12.0
 """For so long slurmctld tries to reach a node (MessageTimeout, 10 s) before it keeps a signal for later."""
+STRAY_S = 120.0
+"""A signal of ours that may not have reached a node: slurmctld tries again each minute, and one that finds no job there
+is over. It is Slurm's own delay of a requeued job, too."""
 ANSWER_LOOKS = 10
 """Seconds that a node's answer to a STOP or CONT is waited for; scancel itself repeats what comes too early."""
 
@@ -37,6 +40,9 @@ class OwnStop(UnderWay):
 
     _until: float | None = None
     """When the grace is over, by the steady clock."""
+
+    _guarded: float | None = None
+    """Until when an attempt that is not ours is looked at, by the steady clock."""
 
     _freezes = 0
     """How often the script was to be frozen in this controller's life."""
@@ -164,6 +170,18 @@ class OwnStop(UnderWay):
             self.intent.stray = True
             self._say("signal_late", f"{signal} may not have reached every node of it; Slurm would deliver it to the "
                                      "next attempt, which therefore begins two minutes after the stop")
+
+    async def _guard(self) -> None:
+        """An attempt that is not ours: a STOP of ours that hits it is taken back."""
+        if self._guarded is None:
+            self._guarded = self.clocks.steady() + STRAY_S
+        facts = await self._facts()
+        if facts is None or facts.state in ENDED or self.clocks.steady() >= self._guarded:
+            return self.store.reach(self.intent, "done")
+        if facts.state == "STOPPED":
+            await self._thaw(facts)
+            self._say("woken", "Woke its batch script, which our STOP had reached after the job was requeued")
+        await self.clocks.sleep(LOOK_S)
 
     async def _freeze_again(self, named: str) -> None:
         """Freezing what is frozen does nothing."""

@@ -37,7 +37,7 @@ class Restart(Scheduling):
         stages = {"decided": self._annotate, "annotated": self._announce, "stopping": self._stop_file,
                   "freezing": self._freeze, "signalling": self._signal, "waiting": self._wait,
                   "requeuing": self._requeue, "reviving": self._revive, "requeued": self._schedule,
-                  "scheduled": self._running}
+                  "scheduled": self._running, "guarding": self._guard}
         wait_s = LOOK_S
         stored = True
         while self.intent.stage != "done" or not stored:
@@ -165,7 +165,7 @@ class Restart(Scheduling):
             self._requeued(f"Requeued {self._count()}: it had ended on our stop before the requeue reached it; jobs "
                            "that depend on it may have started")
         elif facts is not None and facts.state not in ENDED:
-            self._decline("another", "the job was requeued by somebody else meanwhile")
+            self._another("the job was requeued by somebody else meanwhile")
         elif facts is None or not ended_on_ours(intent, facts):
             self._over_and_out(facts)
         else:

@@ -84,7 +84,7 @@ class Restarts:
     def cause(self, job: int, restarts: int) -> str:
         """Why this attempt runs, where the Comment could not carry it; "" for none."""
         running = self._running.get(job)
-        if running and running[0].intent.cause_by_reply:
+        if running and running[0].intent.cause_by_reply and not running[0].intent.outcome:
             return "stalled" if restarts == running[0].intent.restarts + 1 else ""
         return "stalled" if self._past.get(job) == restarts else ""
 

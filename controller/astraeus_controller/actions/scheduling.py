@@ -8,7 +8,7 @@ from ..slurm.command import Refused
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from . import annotate
-from .own_stop import OwnStop
+from .own_stop import STRAY_S, OwnStop
 from .revive import unix_time
 from .under_way import LOOK_S, SLOW_LOOK_S
 from .writer import Outcome, Wanted
@@ -18,9 +18,6 @@ PENDING_LOOK_S = 60.0
 heard at once."""
 BEGUN_S = 1.0
 """Slurm's times are whole seconds: a begin time has come for certain after one more."""
-STRAY_S = 120.0
-"""The next attempt begins no sooner than this where a signal of ours may not have reached a node: slurmctld tries again
-each minute, and a signal that finds no job there is over. It is Slurm's own delay of a requeued job, too."""
 REPORTED_S = 60.0
 """How long the next attempt's first report is waited for before its Comment is cleaned all the same."""
 

@@ -84,11 +84,11 @@ class UnderWay:
                 facts.state == "COMPLETING" and facts.restarts == intent.restarts):
             await self._ended(facts)
         elif facts.restarts > intent.restarts and not intent.commands:
-            self._decline("another", "the job was requeued by somebody else meanwhile")
+            self._another("the job was requeued by somebody else meanwhile")
         elif facts.restarts > intent.restarts:
             self._requeued(f"Requeued {self._count()}: Slurm has stopped it and will start it again")
         elif facts.start_time != intent.start_time or facts.state == "PENDING":
-            self._decline("another", "the job is another attempt than the one that stalled")
+            self._another("the job is another attempt than the one that stalled")
         elif facts.state == "SIGNALING":  # its nodes have not yet answered to a STOP or CONT
             await self.clocks.sleep(LOOK_S)
         elif not self._runs(facts) or self._stands(facts):  # requeue would end a suspension, so it waits
@@ -147,7 +147,15 @@ class UnderWay:
     def _decline(self, outcome: str, why: str, *, write: bool = True) -> None:
         self._done(outcome, self._over(why) if write else None, "restart_declined", f"restart declined: {why}")
 
-    def _done(self, outcome: str, wanted: Wanted | None, kind: str = "", message: str = "") -> None:
+    def _another(self, why: str) -> None:
+        """The attempt that was to be stopped is no more. A STOP that was on its way to it may hit the next one: it did
+        where the job's user requeued it in that moment, and that attempt stood STOPPED for good."""
+        if not self.intent.frozen:
+            return self._decline("another", why)
+        self._done("another", self._over(why), "restart_declined", f"restart declined: {why}", then="guarding")
+
+    def _done(self, outcome: str, wanted: Wanted | None, kind: str = "", message: str = "",
+              then: str = "done") -> None:
         """The end, what is said of it, and what is to stand in the comments (None: untouched): one commit."""
         self.intent.outcome = outcome
         self._log(f"restart over: {outcome}")
@@ -156,7 +164,7 @@ class UnderWay:
                 self._say(kind, message)
             for job in self.intent.jobs if wanted is not None else ():
                 self.annotations.want(job, wanted)
-            self.store.reach(self.intent, "done")
+            self.store.reach(self.intent, then)
 
     # Small things
 

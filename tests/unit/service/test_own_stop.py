@@ -204,6 +204,18 @@ async def test_its_user_requeues_it(tmp_path: Path, before: tuple[str, ...]) -> 
     assert (bench.slurm.called("scontrol", "requeue"), bench.outcome()) == ([], "another")
 
 
+async def test_a_stop_that_hits_the_attempt_of_its_users_requeue(tmp_path: Path) -> None:
+    """It stood STOPPED for good: nobody looked at it once the restart was declined."""
+    looks = look_before((await whole(tmp_path)).slurm, "--batch", "--signal=STOP")
+    bench = Bench(tmp_path, STEPS, comment="mine")
+    bench.slurm.state["at_look"] = {
+        str(looks + 1): {"restarts": 1, "state": "PENDING", "start": "N/A"},
+        str(looks + 8): {"state": "STOPPED", "script": "STOP", "start": "2026-11-29T14:40:00"}}
+    await bench.life()
+    assert (bench.job["state"], bench.job["script"], bench.outcome()) == ("RUNNING", "CONT", "another")
+    assert bench.kinds()[-2:] == ["restart_declined", "woken"]
+
+
 @pytest.mark.parametrize("before", [("--batch", "--signal=STOP"), ("--signal=USR1",), ("scontrol", "requeue")])
 async def test_its_user_suspends_it(tmp_path: Path, before: tuple[str, ...]) -> None:
     """Nothing is requeued before it is resumed; a resume wakes the script, which is frozen again."""
