@@ -72,8 +72,9 @@ class Intent(msgspec.Struct, kw_only=True):
     hit_at: float | None = None
     """Unix time right after the look that saw the job alive, right before the stop file, then of a signal or requeue
     that Slurm took."""
-    revived: bool = False
-    """The one plain requeue of a job that had ended on our signal was sent, or was about to be."""
+    revivals: int = 0
+    """How often the plain requeue of a job that had ended on our signal was sent, or was about to be: more than once
+    only when Slurm's state showed that it did not happen."""
     avoid: bool = False
     """The guilty rank's node is to be avoided."""
     avoid_note: str = ""

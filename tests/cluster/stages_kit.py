@@ -57,6 +57,8 @@ REVIVING = {"reviving": "reviving before scontrol requeue"}
 STAGES = [Stage(signal, name, rule) for signal, names in
           (("TERM", EARLY | LATE | REVIVING), ("USR1", EARLY | OWN | LATE)) for name, rule in names.items()]
 OF = {stage.id: stage for stage in STAGES}
+RESTART_OVER = {"restarted", "restart_declined", "ended_during_stop"}
+"""Events that end a restart."""
 
 
 class Held:
@@ -191,14 +193,24 @@ class Held:
             except AssertionError as fault:
                 slurm = f"{self.shown(job, 'JobState')}, {self.states(job)}"
                 events = [f"{event['kind']}: {event['message'][:160]}" for event in self.site.history(job)]
-                wrong.append(f"{stage.id} (job {job}, {slurm}): {fault}\n    {events}\n    {self.orders(job)}")
+                wrong.append(f"{stage.id} (job {job}, {slurm}): {fault}\n    {events}\n    {self.orders(job)}\n"
+                             f"    {self.output(job)[-400:]!r}")
         assert not wrong, "\n".join(wrong)
+
+    def ends(self, job: int, timeout: float) -> None:
+        """It is COMPLETED. One that has come to another end is not waited for: meanwhile Slurm forgets the others."""
+        def ended() -> str:
+            state = self.shown(job, "JobState")
+            over = RESTART_OVER & set(self.site.kinds(job))
+            return state if state == "COMPLETED" or (over and state in ("FAILED", "CANCELLED")) else ""
+        state = wait_for(ended, timeout, 1, f"the end of job {job}", lambda: self.shown(job, "JobState"))
+        assert state == "COMPLETED", f"it is {state}"
 
     def came_back_once(self, job: int, stage: Stage, *, cause: bool = True, comment: str = "",
                        reached: bool = True) -> None:
         """Requeued once, every rank saved, the next attempt knew why and came to its end, the Comment is its user's.
         ``reached``: Slurm could reach every node all the time."""
-        self.cluster.wait_state(job, "COMPLETED", timeout=240)
+        self.ends(job, 240)
         self.site.wait_event(job, "restarted", timeout=60)
         kinds, out = self.site.kinds(job), self.output(job)
         for what, seen, right in (

@@ -156,20 +156,22 @@ class Restart(Scheduling):
             self.store.reach(intent, "requeuing")
 
     async def _revive(self) -> None:
-        """The job ended all the same: one plain requeue, and it is sent once only, whatever comes of it."""
+        """The job ended all the same: a plain requeue. It raises the restart count, so a job that still shows the
+        attempt that ended was not reached by it: sent once only, a controller's end or a slurmctld that was away in
+        that moment left the job FAILED."""
         intent = self.intent
-        if intent.revived:
+        if intent.revivals:
             await self.clocks.sleep(REPEAT_S)
         facts = await self._facts()
-        if facts is not None and intent.revived and facts.state not in ENDED:
+        if facts is not None and intent.revivals and facts.restarts > intent.restarts:
             self._requeued(f"Requeued {self._count()}: it had ended on our stop before the requeue reached it; jobs "
                            "that depend on it may have started")
         elif facts is not None and facts.state not in ENDED:
             self._another("the job was requeued by somebody else meanwhile")
-        elif facts is None or not ended_on_ours(intent, facts):
+        elif facts is None or not ended_on_ours(intent, facts) or intent.revivals >= COMMANDS_MAX:
             self._over_and_out(facts)
         else:
-            intent.revived = True
+            intent.revivals += 1
             self.store.reach(intent, "reviving")
             self._log("scontrol requeue")
             try:

@@ -20,7 +20,7 @@ def ended_on_ours(intent: Intent, facts: JobFacts) -> bool:
     """``facts``: of the ended job. A command that may not have reached Slurm (the controller was killed, or no
     answer came) does not count: then the job may have ended by itself."""
     ended = unix_time(facts.end_time)
-    return (facts.state in REVIVED and not intent.revived and facts.restarts == intent.restarts
+    return (facts.state in REVIVED and facts.restarts == intent.restarts
             and facts.start_time == intent.start_time
             # Slurm prints whole seconds; the look right before hit_at saw the job alive.
             and intent.hit_at is not None and ended is not None and ended >= math.floor(intent.hit_at))

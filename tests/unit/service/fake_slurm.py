@@ -248,6 +248,9 @@ class FakeSlurm:
     def _requeue_ended(self, one: dict[str, Any]) -> str:
         if one.pop("accounted", one["state"]) not in ENDED:
             raise AssertionError("plain requeue of a job that has not ended")
+        if self.state.get("requeue_does_nothing", 0) > 0:
+            self.state["requeue_does_nothing"] -= 1
+            return ""
         one |= {"state": "PENDING", "reason": "BeginTime", "nodes": "", "waiting": 1000, "begin": "", "end": "N/A",
                 "start": "N/A", "restarts": one["restarts"] + 1, "revived": one["revived"] + 1}
         return ""

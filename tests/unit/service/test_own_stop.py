@@ -417,7 +417,7 @@ async def test_a_requeue_that_lost_the_race(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 async def test_killed_at_the_plain_requeue(tmp_path: Path, after: bool) -> None:
-    """At most once: where it was not sent, the job stays ended."""
+    """The next controller sends it where the job's restart count shows that it was not."""
     look = look_before((await whole(tmp_path)).slurm, "scontrol", "requeue")
     bench = Bench(tmp_path, STEPS, comment="mine")
     bench.slurm.state["at_look"] = {str(look): {"state": "FAILED", "end": "2026-11-30T14:15:00"}}
@@ -433,7 +433,21 @@ async def test_killed_at_the_plain_requeue(tmp_path: Path, after: bool) -> None:
     with pytest.raises(Died):
         await bench.life(DiesAtRequeue(bench.slurm))
     await bench.life()
-    assert (bench.job["revived"], bench.outcome()) == ((1, "restarted") if after else (0, "ended"))
+    assert (bench.job["revived"], bench.outcome()) == (1, "restarted")
+
+
+async def test_a_plain_requeue_that_does_nothing(tmp_path: Path) -> None:
+    """Slurm was away in that moment, or it never takes it: three times at most."""
+    look = look_before((await whole(tmp_path)).slurm, "scontrol", "requeue")
+    for fails, outcome in ((1, "restarted"), (99, "ended")):
+        folder = tmp_path / outcome
+        folder.mkdir()
+        bench = Bench(folder, STEPS, comment="mine")
+        bench.slurm.state |= {"requeue_does_nothing": fails,
+                              "at_look": {str(look): {"state": "FAILED", "end": "2026-11-30T14:15:00"}}}
+        await bench.life()
+        assert (bench.job["revived"], bench.outcome()) == (int(fails == 1), outcome)
+        assert len(bench.slurm.called("scontrol", "requeue")) == (2 if fails == 1 else 3)
 
 
 async def test_killed_before_the_signal_and_ended_meanwhile(tmp_path: Path) -> None:
