@@ -282,6 +282,22 @@ async def test_a_signal_that_may_come_late(tmp_path: Path, quiet: float, begin: 
     assert ("signal_late" in bench.kinds()) is (quiet > 8)
 
 
+@pytest.mark.parametrize("quiet", [2.0, 20.0, math.inf])
+async def test_an_end_that_may_come_late(tmp_path: Path, quiet: float) -> None:
+    """A node that still holds the job is not heard while Slurm ends it; infinite: all have let go of it."""
+    bench = Bench(tmp_path, Stop("TERM", 8), comment="mine", completing=5)
+
+    class CutOff(FakeCommands):
+        async def run(self, *args: str, timeout_s: float | None = None) -> str:
+            bench.stops.quiet = quiet if bench.job["requeued"] else 1.0
+            return await super().run(*args)
+
+    await bench.life(CutOff(bench.slurm))
+    (begin,) = begins(bench)
+    late = quiet == 20
+    assert (begin == "StartTime=now+120", "signal_late" in bench.kinds(), bench.outcome()) == (late, late, "restarted")
+
+
 async def test_a_stop_that_may_come_late(tmp_path: Path) -> None:
     """Slurm took it and the job did not stop; the next attempt is stopped by it all the same, and woken."""
     looks = look_before((await whole(tmp_path)).slurm, "--signal=CONT")
