@@ -15,7 +15,7 @@ from .look import SrunLook, TaskAsk
 from .procfs import Stat
 from .sources import output as out
 from .sources.gpu import indices
-from .sources.process import pulse_gone_in_most
+from .sources.process import ProcessWatch, pulse_gone_in_most
 from .sources.words import Words
 from .tree import Identity
 from .worker import EXIT_LINE_S, WorkerWatch
@@ -49,6 +49,11 @@ class StepWatch:
         self.shared_missed = ""
         """Why the last look did not tell how its shared file stands."""
         self.tied = False
+        self.closer_asked = False
+        """The controller asks for a closer look at its processes."""
+        self.quiet_since: float | None = None
+        self.closer_at = float("-inf")
+        """When its processes were last looked at more closely."""
         self.ended_at: float | None = None
         self.stepd_gone: float | None = None
         self.end_told = False
@@ -126,10 +131,21 @@ class StepWatch:
             self.growth.grew(now)
             self.grew(now)
 
+    def processes(self) -> list[ProcessWatch]:
+        """Worker processes of its running tasks."""
+        return [process for worker in self.workers.values() if worker.running for process in worker.roster.processes]
+
+    def gone_quiet(self, now: float) -> bool:
+        """Most of its processes here have lost their pulse, or the controller says so of the whole step."""
+        quiet = self.running and (self.closer_asked or pulse_gone_in_most(self.processes(), now))
+        self.quiet_since = (self.quiet_since or now) if quiet else None
+        return quiet
+
     def marks(self, now: float) -> list[object]:
         """What is told at once when it changes."""
-        processes = [p for w in self.workers.values() for p in w.roster.processes if w.running]
-        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, self.words.line, *(
+        processes = self.processes()
+        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, self.words.line,
+                any(p.closer.place for p in processes), *(
             (w.rank, w.pid, w.state, w.growth.woke_at, *((p.pid, p.sign(now)) for p in w.roster.processes))
             for w in self.workers.values())]
 
