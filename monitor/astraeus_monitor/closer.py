@@ -122,7 +122,11 @@ def edges(proc: Proc, asked: list[Identity], dump: Callable[[], Iterator[Connect
     spaces: dict[str, dict[int, Connection] | str] = {}
     taken: set[tuple[str, int]] = set()
     for pid, start in sorted(asked, key=lambda one: one[::-1]):
-        space = proc.link(pid, "ns", "net") or str(pid)
+        try:
+            space = proc.link(pid, "ns", "net") or str(pid)
+        except PermissionError:
+            yield EdgesSeen(pid, start, fault="the monitor must run as root")
+            continue
         if space not in spaces:
             try:
                 with network_of(proc, pid):

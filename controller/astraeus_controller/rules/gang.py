@@ -24,7 +24,8 @@ class Member(msgspec.Struct, frozen=True):
 class Sign(msgspec.Struct, frozen=True):
     """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known.
 
-    Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S.
+    Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
+    a closer look saw (``rules.places``, ``rules.edges``) has a sign of the kind place, idle, queue or cut.
     """
 
     member: Member
@@ -32,6 +33,10 @@ class Sign(msgspec.Struct, frozen=True):
     age: float | None
     wait: Wait | None = None
     """The storage that a member in D waits for, where that is known."""
+    words: str = ""
+    """What it was seen doing, where that names it: ``sleeps in hrtimer_nanosleep (clock_nanosleep)``."""
+    rest: str = ""
+    """What the others were seen doing: ``3 of 3 other ranks wait in futex_do_wait (futex)``."""
 
 
 class Gang(msgspec.Struct, frozen=True):
