@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from astraeus_protocol.report import Edge
 
-from .gang import Gang, Member, Sign
+from .gang import Gang, Member, Sign, others_of
 from .limits import BACKOFF_MIN, QUEUE_RATIO, QUEUE_STAYS_S
 
-Pair = tuple[Member, Member]
+Found = tuple[list[Member], str]
+"""Who, and what is said of it; nobody and nothing."""
 
 
 def by_edges(gang: Gang) -> tuple[Sign, ...]:
     """The cut link first: behind one, buffers fill too."""
     ends = _ends(gang)
-    return _cut(gang, ends) or _queued(gang, ends)
+    found, words = _cut(gang, ends)
+    if not found:
+        found, words = _queued(gang, ends)
+    others, noun = others_of(gang, found)
+    waiting = {id(member) for member in gang.waiting}
+    rest = f"{sum(id(member) in waiting for member in others)} of {len(others)} other {noun} wait"
+    return tuple(Sign(member, "edges", None, words=words, rest=rest) for member in found)
 
 
 def _ends(gang: Gang) -> list[tuple[Member, Edge, Member]]:
@@ -36,7 +43,7 @@ def _ends(gang: Gang) -> list[tuple[Member, Edge, Member]]:
     return found
 
 
-def _queued(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> tuple[Sign, ...]:
+def _queued(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> Found:
     """The member with by far the most unread: behind the one that does not read, others' buffers may fill too."""
     waiting: dict[int, int] = {}
     for member, edge, _ in ends:
@@ -46,17 +53,16 @@ def _queued(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> tuple[Sign, 
     most = sorted(waiting, key=lambda one: -waiting[one])
     if not most or len(gang.members) < 3 or (
             len(most) > 1 and waiting[most[0]] < QUEUE_RATIO * waiting[most[1]]):
-        return ()
-    return (Sign(members[most[0]], "queue", None, words=f"does not read what it is sent: {_bytes(waiting[most[0]])} "
-                                                        "wait at its connections"),)
+        return [], ""
+    return [members[most[0]]], (f"does not read what it is sent: {_bytes(waiting[most[0]])} wait at its connections")
 
 
-def _cut(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> tuple[Sign, ...]:
+def _cut(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> Found:
     """The rank, or the node's ranks, that all connections that back off have in common, if there are two or more."""
     pairs = [(member, other) for member, edge, other in ends if edge.unacked and edge.backoff >= BACKOFF_MIN]
     ways = {frozenset((id(one), id(other))) for one, other in pairs}
     if len(ways) < 2:
-        return ()  # of one connection it can't be told which end is cut off
+        return [], ""  # of one connection it can't be told which end is cut off
     common = frozenset.intersection(*ways)
     if len(common) == 1:
         found = [member for member in gang.members if id(member) in common]
@@ -65,13 +71,13 @@ def _cut(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> tuple[Sign, ...
         nodes = [{one.worker.node, other.worker.node} for one, other in pairs]
         shared = set.intersection(*nodes)
         if len(shared) != 1:
-            return ()
+            return [], ""
         ids = frozenset.union(*ways)
         found = [member for member in gang.members if id(member) in ids and member.worker.node in shared]
         words = f"is cut off with its node: {len(ways)} connections to it go unanswered"
     if 2 * len(found) >= len(gang.members):
-        return ()
-    return tuple(Sign(member, "cut", None, words=words) for member in found)
+        return [], ""
+    return found, words
 
 
 def _bytes(count: int) -> str:

@@ -25,7 +25,7 @@ class Sign(msgspec.Struct, frozen=True):
     """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known.
 
     Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
-    a closer look saw (``rules.places``, ``rules.edges``) has a sign of the kind place, idle, queue or cut.
+    a closer look saw (``rules.places``, ``rules.edges``) has a sign of the kind place, idle or edges.
     """
 
     member: Member
@@ -74,6 +74,13 @@ class Gang(msgspec.Struct, frozen=True):
     def beats(self) -> bool:
         """The pulse of more than half of the members is known and present."""
         return 2 * len(self.beating) > len(self.members)
+
+
+def others_of(gang: Gang, found: Sequence[Member]) -> tuple[list[Member], str]:
+    """The members beside these, and what they are called: ranks, or processes where a rank has several."""
+    named = {id(member) for member in found}
+    several = any(len(member.worker.processes) > 1 for member in gang.members)
+    return [member for member in gang.members if id(member) not in named], "processes" if several else "ranks"
 
 
 def gang_of(step: StepView) -> Gang | None:

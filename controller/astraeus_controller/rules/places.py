@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from .gang import Gang, Member, Sign
+from .gang import Gang, Member, Sign, others_of
 from .limits import IDLE_BESIDE_CPU, PLACE_KNOWN_S, PLACE_SAMPLES, PLACE_SHARE, SPIN_BESIDE_CPU
 from .picture import ProcessView
 
@@ -39,9 +39,8 @@ def by_place(gang: Gang) -> tuple[Sign, ...]:
     found = [member for member, place in places if place != here]
     if not found or any(place in WAIT_IN[here] for _, place in places):
         return ()
-    others = [member for member, place in places if place == here]
-    noun = "processes" if any(len(m.worker.processes) > 1 for m in gang.members) else "ranks"
-    rest = f"{len(others)} of {len(gang.members) - len(found)} other {noun} {_wait(others[0].process, here)}"
+    others, noun = others_of(gang, found)
+    rest = f"{len(others)} of {len(others)} other {noun} {_wait(others[0].process, here)}"
     return tuple(Sign(member, "place", None, words=_is(member.process), rest=rest)
                  for member in sorted(found, key=_by_rank))
 
@@ -56,7 +55,7 @@ def by_idleness(gang: Gang) -> tuple[Sign, ...]:
     spins = [used for _, used in cpu if used is not None and used >= SPIN_BESIDE_CPU]
     if not idle or len(idle) + len(spins) < len(cpu) or 2 * len(idle) >= len(cpu):
         return ()
-    noun = "processes" if any(len(m.worker.processes) > 1 for m in gang.members) else "ranks"
+    _, noun = others_of(gang, [])
     rest = f"{len(spins)} of {len(spins)} other {noun} spin at {min(spins):.0f} % of a core or more"
     return tuple(Sign(member, "idle", None, rest=rest,
                       words=f"uses {used:.1f} % of a core, in {_spelt(member.process)}")

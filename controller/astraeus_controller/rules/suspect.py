@@ -31,8 +31,9 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
     guilty = culprits(gang)
     if works(guilty):  # the others wait for one that compiles or tokenises: only time tells that from a loop
         return []
-    # All ranks that read the next data set from a slow store are no sign; one that does while the others wait is.
-    if not guilty and all(sign.kind == "D" for sign in gang.signs):
+    # All ranks that read the next data set from a slow store are no sign; one that does while the others wait is. Nor
+    # is a place where one was found: it says who, and not that the others wait for long.
+    if (not guilty or guilty[0].words) and all(sign.kind == "D" for sign in gang.signs):
         if output is None:
             return [unknown_of(step, RULE, "the output of a rank is not known", step.workers, True)]
         if output.age < quiet_s(step):
