@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from astraeus_protocol.report import Edge
 
+from . import say
 from .gang import Gang, Member, Sign, others_of
 from .limits import BACKOFF_MIN, QUEUE_RATIO, QUEUE_STAYS_S
 
@@ -51,10 +52,10 @@ def _queued(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> Found:
             waiting[id(member)] = waiting.get(id(member), 0) + edge.queued
     members = {id(member): member for member in gang.members}
     most = sorted(waiting, key=lambda one: -waiting[one])
-    if not most or len(gang.members) < 3 or (
+    if not most or 2 >= len(gang.members) or (
             len(most) > 1 and waiting[most[0]] < QUEUE_RATIO * waiting[most[1]]):
         return [], ""
-    return [members[most[0]]], (f"does not read what it is sent: {_bytes(waiting[most[0]])} wait at its connections")
+    return [members[most[0]]], (f"does not read what it is sent: {say.size(waiting[most[0]])} wait at its connections")
 
 
 def _cut(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> Found:
@@ -78,7 +79,3 @@ def _cut(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> Found:
     if 2 * len(found) >= len(gang.members):
         return [], ""
     return found, words
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB" if count >= 1e3 else f"{count} bytes"

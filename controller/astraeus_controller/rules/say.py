@@ -111,6 +111,11 @@ def killed(step: StepView) -> str:
     return "; ".join(parts)
 
 
+def size(count: int) -> str:
+    """``9.0 MB``, ``430 kB``."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB" if count >= 1e3 else f"{count} bytes"
+
+
 def for_storage(wait: Wait) -> str:
     """``for storage: store1:/export (mounted at /data, nfs4)``; ``for storage: nfs`` where the mount is not known."""
     return f"for storage: {_store(wait)}"
