@@ -108,9 +108,7 @@ class StepWatch:
         asks = []
         for worker in self.workers.values():
             if self.running and worker.running:
-                # One process alone in its step has nobody to be tied to.
-                alone = self.facts.get("tasks", "1") == "1" and len(worker.roster.processes) == 1
-                ties = not (self.tied or alone) and worker.wants_ties(now)
+                ties = not (self.tied or self.alone) and worker.wants_ties(now)
                 worker.wants_fds = ties
                 if ties:
                     worker.ties_at = now
@@ -135,9 +133,16 @@ class StepWatch:
         """Worker processes of its running tasks."""
         return [process for worker in self.workers.values() if worker.running for process in worker.roster.processes]
 
+    @property
+    def alone(self) -> bool:
+        """One process is all of it: it has nobody to be tied to, and nobody waits for it."""
+        return self.facts.get("tasks", "1") == "1" and len(self.processes()) == 1
+
     def gone_quiet(self, now: float) -> bool:
-        """Most of its processes here have lost their pulse, or the controller says so of the whole step."""
-        quiet = self.running and (self.closer_asked or pulse_gone_in_most(self.processes(), now))
+        """Most of its processes here have lost their pulse, or the controller says so of the whole step. A notebook
+        that rests for hours has, too."""
+        quiet = self.running and not self.alone and (
+            self.closer_asked or pulse_gone_in_most(self.processes(), now))
         self.quiet_since = (self.quiet_since or now) if quiet else None
         return quiet
 
