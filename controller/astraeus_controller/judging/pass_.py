@@ -67,7 +67,8 @@ class Pass(Memory):
     def judge(self, picture: Picture, now: float) -> list[Change]:
         """What changes for this job. ``now``: the fleet's time."""
         self._quiet.pop(picture.job.job, None)
-        if quiet := [s.step for s in picture.job.steps if s.watched and not s.ended and gone_quiet(s)]:
+        stands = picture.job.suspended or picture.job.ended
+        if quiet := [s.step for s in picture.job.steps if s.watched and not (s.ended or stands) and gone_quiet(s)]:
             self._quiet[picture.job.job] = quiet
         changes = self._ends(picture)
         if picture.job.suspended or picture.job.ended:
