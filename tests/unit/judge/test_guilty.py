@@ -137,3 +137,12 @@ def test_a_killed_helper_is_said() -> None:
     assert found.said.endswith("no rank stands out; a process of rank 1 on c1 was killed for lack of memory at "
                                "14:02 UTC")
     assert found.evidence["killed"] == [[1, "c1", 1]]
+
+
+def test_a_local_process_is_named_as_itself() -> None:
+    found = [process(4240 + n, local=n, rank=str(n), pulse=0.0, pulse_gone_s=600.0, cpu=0.4,
+                     place=SLEEP if n == 2 else FUTEX) for n in range(4)]
+    [said] = judge(picture(worker(0, processes=tuple(found)), after=600))
+    assert (said.verdict, said.rank, said.pid) == ("stalled", 0, 4242)
+    assert said.said.endswith("rank 0 · local process 2 (RANK=2, PID 4242) on c1 sleeps in hrtimer_nanosleep "
+                              "(clock_nanosleep); 3 of 3 other processes wait in futex_do_wait (futex)")
