@@ -122,6 +122,7 @@ class Service:
         suspects = self.passes.suspect_jobs() | self.stops.jobs | self.restarts.signalled | self.inquiries.urgent
         return wire.Reply(
             nonce=report.nonce, next_s=self.fleet.next_s(report.node, suspects, self.judging.near),
+            closer=self.passes.quiet_steps(job.job for job in report.jobs),
             commands=self.stops.commands(report.jobs), tied=self.fleet.tied_steps(report.node),
             causes={str(job.job): self.restarts.cause(job.job, job.restarts)
                     for job in report.jobs if job.restarts and not job.restart_cause})

@@ -104,7 +104,8 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
         "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": None,
         "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
                        "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
-                       "traced": p.traced, "tied": p.tied, "wait": _wait(p)} for p in worker.processes],
+                       "traced": p.traced, "tied": p.tied, "wait": _wait(p),
+                       "place": _place(p)} for p in worker.processes],
         "unknown": [{"source": source, "reason": reason} for source, reason in worker.unknown],
         "stalled_in_s": _stalled_in(picture, step, worker),
     }
@@ -116,6 +117,14 @@ def _wait(process: ProcessView) -> Json | None:
     return None if wait is None else {
         "channel": wait.channel, "call": wait.call, "for_s": round(wait.s, 1), "storage": wait.kind,
         "mount": wait.mount, "at": wait.at, "helper": wait.helper}
+
+
+def _place(process: ProcessView) -> Json | None:
+    """Where a closer look found its main thread."""
+    place = process.place
+    return None if place is None else {
+        "channel": place.channel, "call": place.call, "share": place.share, "samples": place.samples,
+        "user": place.user, "system": place.system, "threads": place.threads}
 
 
 def _metric(step: StepView, worker: WorkerView) -> Json | None:

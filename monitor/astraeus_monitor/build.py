@@ -38,7 +38,7 @@ def encode(made: report.Report, limit: int = report.MAX_BYTES) -> bytes:
 def _no_ties(step: report.Step) -> None:
     for worker in step.workers:
         for process in worker.processes:
-            process.ties = []
+            process.ties, process.edges = [], []
 
 
 def _no_well_processes(step: report.Step) -> None:

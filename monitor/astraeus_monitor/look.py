@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from . import ties
+from . import oom, ties
 from .frozen import is_frozen
 from .procfs import Proc
 from .tree import Identity, ProcLook, worker_processes
@@ -122,6 +122,8 @@ class TaskLook(msgspec.Struct, tag="task", omit_defaults=True):
     others: list[str] = []
     """What else they are: pipe, socket, null, pty, fifo."""
     frozen: bool = False
+    oom: int | None = None
+    """Processes of its cgroup that were killed for lack of memory; None: nobody counts them."""
     faults: list[tuple[str, str]] = []
     """(source, reason) for what could not be read."""
 
@@ -184,6 +186,7 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
     for p in worker_processes(seen.procs, ask.launchers):
         p.worker = True
     seen.frozen = is_frozen(proc, task.pid)
+    seen.oom = oom.kills(proc, task.pid)
     if task.ties:
         for p in seen.procs:
             if p.worker:

@@ -10,8 +10,9 @@ from functools import partial
 
 import msgspec
 
-from . import metrics, survey, tail, tails
+from . import closers, metrics, survey, tail, tails
 from .clock import Clock
+from .closer import DEADLINE_S, look_closer
 from .job import YOUNG_S, JobWatch
 from .log import fenced, say_once
 from .look import DECODER, Ask, Began, SrunLook, TaskLook, look
@@ -71,6 +72,7 @@ class Looks:
             self.last_survey, self.next_survey = now, now + (SURVEY_FIRST_S if fresh else SURVEY_EVERY_S)
             self._survey()
         self._next()
+        self._look_closer(now)
         self._read_tails(now)
         if not any(job.running() for job in self.jobs.values()):
             self.looker.stop()
@@ -188,6 +190,22 @@ class Looks:
                          culprit=culprit is not None and (task.step, task.rank) == (culprit.step, culprit.rank))
         self._next()
         self.seen()
+
+    def _look_closer(self, now: float) -> None:
+        for job in self.jobs.values():
+            if f"closer {job.job}" in self.probes.running:
+                continue
+            asked = closers.ask(job, now)
+            if asked:
+                why = self.probes.start(f"closer {job.job}", partial(look_closer, self.proc, asked),
+                                        partial(self._looked_closer, job, asked), DEADLINE_S)
+                if why:
+                    closers.seen(job, asked, [], why, now)
+
+    def _looked_closer(self, job: JobWatch, asked: list[Identity], lines: list[bytes], why: str) -> None:
+        closers.seen(job, asked, lines, why, self.clock.boot())
+        if self.jobs.get(job.job) is job:
+            self.seen()
 
     def _read_tails(self, now: float) -> None:
         for job in self.jobs.values():

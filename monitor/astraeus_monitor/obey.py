@@ -1,4 +1,4 @@
-"""What a verified reply asks for: the closed list of commands, restart causes, steps known to be tied."""
+"""What a verified reply asks for: the closed list of commands, restart causes, steps known to be tied or quiet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def obey(reply: report.Reply, jobs: Mapping[int, JobWatch], let_go: Callable[[Jo
         job = jobs.get(integer(name, -1))
         if job and job.cause != cause and _written(job, "cause", stopfile.write_cause, job.path, cause):
             job.cause = cause
-    tied = set(reply.tied)
+    tied, closer = set(reply.tied), set(reply.closer)
     for number, job in jobs.items():
         for name, step in job.steps.items():
             known = f"{number}.{name}" in tied
@@ -37,6 +37,7 @@ def obey(reply: report.Reply, jobs: Mapping[int, JobWatch], let_go: Callable[[Jo
             # gang's ranks one by one.
             tell |= step.tied and not known and step.running
             step.tied = known
+            step.closer_asked = f"{number}.{name}" in closer
     return tell
 
 

@@ -15,6 +15,8 @@ import msgspec
 from astraeus_protocol import report
 
 from .clock import Clock
+from .procfs import Proc
+from .read_process import ProcessReading, process, text
 from .scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from .sources.metric import MetricClock
 from .sources.nccl_log import Log, Word
@@ -40,7 +42,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is printed with ``--json``: the reading, or why there is none."""
 
     source: str
-    reading: report.Metric | Words | None = None
+    reading: report.Metric | Words | ProcessReading | None = None
     unknown: str = ""
 
 
@@ -52,10 +54,12 @@ def main(words: list[str]) -> int:
             answer = metric(url, name, watch_s, Clock().boot, time.sleep)
         case ["nccl_log", path]:
             answer = nccl_log(path, watch_s, time.sleep)
+        case ["process", pid]:
+            answer = _process(pid, watch_s)
         case ["metric", *_]:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
-            raise ReadFault("write read metric URL NAME, or read nccl_log PATH")
+            raise ReadFault("write read metric URL NAME, read nccl_log PATH, or read process PID")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -99,6 +103,14 @@ def nccl_log(path: str, watch_s: float, sleep: Callable[[float], None]) -> Answe
     return Answer("nccl_log", reading=Words(log.word))
 
 
+def _process(pid: str, watch_s: float) -> Answer:
+    """Raises ReadFault."""
+    if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or int(pid) == 0:
+        raise ReadFault(f"{pid} is no process id; write a number, such as read process 4242")
+    found = process(int(pid), watch_s, Proc(), Clock())
+    return Answer("process", unknown=found) if isinstance(found, str) else Answer("process", reading=found)
+
+
 def _place(url: str) -> tuple[str, int]:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -116,6 +128,8 @@ def _text(answer: Answer) -> str:
     reading = answer.reading
     if isinstance(reading, Words):
         return _of_word(reading.word)
+    if isinstance(reading, ProcessReading):
+        return text(reading)
     return f"{answer.source}: {reading.name} {reading.value:.10g}, unchanged for {reading.unchanged_s:.0f} s"
 
 

@@ -15,7 +15,7 @@ from .look import SrunLook, TaskAsk
 from .procfs import Stat
 from .sources import output as out
 from .sources.gpu import indices
-from .sources.process import pulse_gone_in_most
+from .sources.process import ProcessWatch, pulse_gone_in_most
 from .sources.words import Words
 from .tree import Identity
 from .worker import EXIT_LINE_S, WorkerWatch
@@ -49,6 +49,11 @@ class StepWatch:
         self.shared_missed = ""
         """Why the last look did not tell how its shared file stands."""
         self.tied = False
+        self.closer_asked = False
+        """The controller asks for a closer look at its processes."""
+        self.quiet_since: float | None = None
+        self.closer_at = float("-inf")
+        """When its processes were last looked at more closely."""
         self.ended_at: float | None = None
         self.stepd_gone: float | None = None
         self.end_told = False
@@ -103,9 +108,7 @@ class StepWatch:
         asks = []
         for worker in self.workers.values():
             if self.running and worker.running:
-                # One process alone in its step has nobody to be tied to.
-                alone = self.facts.get("tasks", "1") == "1" and len(worker.roster.processes) == 1
-                ties = not (self.tied or alone) and worker.wants_ties(now)
+                ties = not (self.tied or self.alone) and worker.wants_ties(now)
                 worker.wants_fds = ties
                 if ties:
                     worker.ties_at = now
@@ -126,10 +129,28 @@ class StepWatch:
             self.growth.grew(now)
             self.grew(now)
 
+    def processes(self) -> list[ProcessWatch]:
+        """Worker processes of its running tasks."""
+        return [process for worker in self.workers.values() if worker.running for process in worker.roster.processes]
+
+    @property
+    def alone(self) -> bool:
+        """One process is all of it: it has nobody to be tied to, and nobody waits for it."""
+        return self.facts.get("tasks", "1") == "1" and len(self.processes()) == 1
+
+    def gone_quiet(self, now: float) -> bool:
+        """Most of its processes here have lost their pulse, or the controller says so of the whole step. A notebook
+        that rests for hours has, too."""
+        quiet = self.running and not self.alone and (
+            self.closer_asked or pulse_gone_in_most(self.processes(), now))
+        self.quiet_since = (self.quiet_since or now) if quiet else None
+        return quiet
+
     def marks(self, now: float) -> list[object]:
         """What is told at once when it changes."""
-        processes = [p for w in self.workers.values() for p in w.roster.processes if w.running]
-        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, self.words.line, *(
+        processes = self.processes()
+        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, self.words.line,
+                any(p.closer.place for p in processes), *(
             (w.rank, w.pid, w.state, w.growth.woke_at, *((p.pid, p.sign(now)) for p in w.roster.processes))
             for w in self.workers.values())]
 

@@ -22,6 +22,31 @@ TIES_OFTEN_S, TIES_SELDOM_S = 600, 300
 """Ties are read at each look in a worker's first 10 min, then every 5 min, and no more once it is tied."""
 
 
+NO_COUNT = "its cgroup has no count of what was killed for lack of memory"
+
+
+class OomWatch:
+    """Kills for lack of memory, since the watch began. Times in CLOCK_BOOTTIME seconds."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.last: int | None = None
+        self.at = 0.0
+
+    def see(self, count: int | None, now: float) -> None:
+        """Take the cgroup's count in; one that fell is another cgroup's."""
+        if count is not None and (self.first is None or self.last is None or count < self.last):
+            self.first = count
+        elif count is not None and self.last is not None and count > self.last:
+            self.at = now
+        self.last = count if count is not None else self.last
+
+    def record(self, now: float) -> report.Oom | None:
+        """For the report."""
+        kills = (self.last or 0) - (self.first or 0)
+        return report.Oom(kills, round(now - self.at, 2)) if kills else None
+
+
 class WorkerWatch:
     """One task. Times in CLOCK_BOOTTIME seconds."""
 
@@ -54,6 +79,7 @@ class WorkerWatch:
         self.wants_fds = False
         """The next look is to read all its sockets."""
         self.absent_since: float | None = None
+        self.oom = OomWatch()
 
     @property
     def running(self) -> bool:
@@ -85,6 +111,7 @@ class WorkerWatch:
                         and is_copy(p, workers[p.ppid])}
         self.written.see(seen.procs, now)
         self.has_file = bool(seen.files)
+        self.oom.see(seen.oom, now)
         return self.roster.see(seen.procs)
 
     def check(self, stat: Stat | None, now: float, *, plugin: bool) -> bool:
@@ -107,6 +134,7 @@ class WorkerWatch:
         unknown += gpus[1] if self.running else []
         metrics = list(self.metrics.values()) if self.running else []
         unknown += [report.Unknown("metric", clock.why) for clock in metrics if clock.why]
+        unknown += self._closer_unknown() if self.running else []
         output_s = writing_s = cpu_idle_s = None
         if self.running and self.missed:
             unknown += [report.Unknown(source, self.missed) for source in ("output", "written", "cpu")]
@@ -126,7 +154,14 @@ class WorkerWatch:
             output_s=rounded(output_s), writing_s=rounded(writing_s), cpu_idle_s=rounded(cpu_idle_s),
             looked_s=round(now - self.looked_at, 2), began_s=round(now - self.began, 2),
             processes=[p.record(now, HERTZ, ties=ties) for p in self.roster.processes],
-            gpus=gpus[0] if self.running else [], metrics=[clock.record(now) for clock in metrics], unknown=unknown)
+            gpus=gpus[0] if self.running else [], metrics=[clock.record(now) for clock in metrics],
+            oom=self.oom.record(now), unknown=unknown)
+
+    def _closer_unknown(self) -> list[report.Unknown]:
+        """What the closer look at a quiet step could not tell."""
+        found = [report.Unknown("process", p.closer.fault) for p in self.roster.processes if p.closer.fault]
+        looked = any(p.closer.place for p in self.roster.processes)
+        return found[:1] + ([report.Unknown("oom", NO_COUNT)] if looked and self.oom.last is None else [])
 
     def wants_ties(self, now: float) -> bool:
         """Whether this look is to read its connections."""
@@ -140,7 +175,8 @@ class WorkerWatch:
             "written": self.written.save(), "cpu_busy_at": self.cpu.busy_at,
             "launchers": [[*key, verdict] for key, verdict in self.launchers.items()],
             "processes": [p.save() for p in self.roster.processes], "file": self.has_file, "tree": self.tree,
-            "metrics": [clock.save() for clock in self.metrics.values()]}
+            "metrics": [clock.save() for clock in self.metrics.values()],
+            "oom": [self.oom.first, self.oom.last, self.oom.at]}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file, if it is of the same process."""
@@ -153,6 +189,7 @@ class WorkerWatch:
         self.has_file = bool(saved["file"])
         self.tree = [(int(pid), int(start)) for pid, start in saved["tree"]]
         self.metrics = {clock.name: clock for clock in map(MetricClock.load, saved.get("metrics", ()))}
+        self.oom.first, self.oom.last, self.oom.at = saved.get("oom", (None, None, 0.0))
         self.roster.processes = [ProcessWatch.load(p, self.roster.window_s) for p in saved["processes"]]
         self.roster.settled = bool(self.roster.processes)
         if self.running and saved["state"] != "running":

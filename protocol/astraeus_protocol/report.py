@@ -61,6 +61,58 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """PID of the process below it, a data loader, that waits there; 0: its own main thread does."""
 
 
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a process's main thread is, as most samples of a closer look found it: taken only while its step has
+    gone quiet, and of all processes of the step."""
+
+    channel: str = ""
+    """/proc/PID/wchan; "" where most samples found it running."""
+    call: str = ""
+    """System call, where it could be told; "" where most samples found it running."""
+    share: float = 0
+    """Share of the samples that found it there, 0 to 1."""
+    samples: int = 0
+    s: float = 0
+    """Since the last sample."""
+    user: float = 0
+    """Percent of a core that the main thread used in user mode since the closer look before, or over the samples."""
+    system: float = 0
+    """The same, in the kernel."""
+    switches: float = 0
+    """Its voluntary context switches per second, over the samples."""
+    threads: int = 0
+
+
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One end of a TCP connection of a process whose step has gone quiet."""
+
+    n: int
+    """Its number, as in ``ties``: the same at the other end."""
+    queued: int = 0
+    """Bytes that came and that the process has not read (Recv-Q)."""
+    unread_s: float = 0
+    """For how long it has read nothing of them, at least."""
+    unacked: int = 0
+    """Segments sent and not acknowledged by the other end's kernel."""
+    notsent: int = 0
+    """Bytes that wait to be sent."""
+    backoff: int = 0
+    """How often the time to the next try was doubled: the other end's kernel does not answer."""
+    sent_s: float | None = None
+    """Since a segment with data was sent last."""
+    rcvd_s: float | None = None
+    """Since one was received."""
+
+
+class Oom(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Processes of the worker's cgroup that the kernel killed because its memory was used up."""
+
+    kills: int
+    """Since the watch of the worker began."""
+    s: float
+    """Since the last one was noticed, which is a look (15 s) after it at most."""
+
+
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last words of a training that is over: after them nothing but exit noise was written."""
 
@@ -103,6 +155,10 @@ class Process(msgspec.Struct, omit_defaults=True):
     share one are tied. Sent until the step is known to be tied, 32 at most."""
     wait: Wait | None = None
     """None: it was not asked (it has its pulse), it does not wait, or it could not be read."""
+    place: Place | None = None
+    """None: its step has not gone quiet, or it could not be read."""
+    edges: list[Edge] = []
+    """Only while its step has gone quiet; of a process whose connections could not be read, none."""
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -147,6 +203,9 @@ class Worker(msgspec.Struct, omit_defaults=True):
     gpus: list[Gpu] = []
     metrics: list[Metric] = []
     """Those that the run names: one for its progress."""
+    oom: Oom | None = None
+    """None: no such kill was seen; or its cgroup has no count of them, which ``unknown`` says once the step has gone
+    quiet."""
     unknown: list[Unknown] = []
 
 
@@ -268,6 +327,9 @@ class Reply(msgspec.Struct, omit_defaults=True):
     commands: list[Command] = []
     causes: dict[str, str] = {}
     """Job id to restart cause, for attempts whose Comment could not carry it; "" when there is none."""
+    closer: list[str] = []
+    """Steps (``job.step``) most of whose processes have lost their pulse: a closer look is to be taken at each of
+    its processes, also of those that work."""
     tied: list[str] = []
     """Steps (``job.step``) known to be tied: their ties need not be sent again."""
 

@@ -62,6 +62,9 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--pause", type=float, default=0, metavar="SECONDS", help="after --say-at's text")
     parser.add_argument(
+        "--sleep-at", nargs=2, type=int, metavar=("N", "RANK"), help="at step N rank RANK sleeps for ever"
+    )
+    parser.add_argument(
         "--last-words", metavar="TEXT", help="rank 0 prints TEXT after the last step, and the exit hangs"
     )
     parser.add_argument(
@@ -125,6 +128,8 @@ class Ring:
         while not self.chosen.steps or self.step < self.chosen.steps:
             time.sleep(self.chosen.step_seconds)
             self.use_store()
+            if self.chosen.sleep_at == [self.step, self.gang.rank]:
+                time.sleep(1e6)
             self.exchange()
             self.step += 1
             every = self.chosen.print_every

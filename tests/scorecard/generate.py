@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scorecard.hung import HUNG
 from scorecard.lookalikes import LOOKALIKES
 from scorecard.outages import OUTAGES
 from scorecard.stalls import STALLS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG}
 
 
 def recordings() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from astraeus_protocol.report import Wait
+from astraeus_protocol.report import Edge, Place, Wait
 
 from scorecard.world import FAR, Proc, Rank, Times, World, every
 
@@ -60,6 +60,34 @@ def on_storage(world: World, ranks: Iterable[int], wait: Wait = NFS, at: float =
         proc.waits.append((at, until, wait))
         if letter:
             state(world, rank, letter, at, until)
+    return world
+
+
+FUTEX = Place("futex_do_wait", "futex", 1.0, 25, threads=7)
+RUNS = Place("", "", 1.0, 25, user=99.0, threads=7)
+SPINS = Place("", "", 0.92, 25, user=15.0, system=85.0, threads=3)
+
+
+def place(channel: str, call: str) -> Place:
+    """All samples found it there, as in the table of 46 hung runs."""
+    return Place(channel, call, 1.0, 25, threads=7)
+
+
+def quiet(odd: Place, *, guilty: int = 2, others: Place = FUTEX, cpu: tuple[float, float] = (0.4, 0.5),
+          until: float = FAR, world: World | None = None) -> World:
+    """Four ranks without GPUs that wait for one of them: nobody is in an odd state, all have lost their pulse.
+    ``cpu``: of the guilty rank and of the others."""
+    world = stuck(world or gang(4, 4, gpus=False), until=until)
+    for rank in world.ranks:
+        own = rank.rank == guilty
+        rank.procs[0].places.append((FAULT, until, odd if own else others))
+        rank.procs[0].cpu.append((FAULT, until, cpu[not own]))
+    return world
+
+
+def edges(world: World, rank: int, *ends: Edge, until: float = FAR) -> World:
+    """What its connections show: of a ring, tie 100 + i lies between rank i and the next."""
+    world.ranks[rank].procs[0].edges.append((FAULT, until, list(ends)))
     return world
 
 

@@ -12,7 +12,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.report import Finished, Gpu, Job, Metric, Process, Report, Step, Unknown, Wait, Worker
+from astraeus_protocol.report import (
+    Edge,
+    Finished,
+    Gpu,
+    Job,
+    Metric,
+    Oom,
+    Place,
+    Process,
+    Report,
+    Step,
+    Unknown,
+    Wait,
+    Worker,
+)
 
 BOOT = 50_000.0
 """CLOCK_BOOTTIME of the controller at second 0."""
@@ -51,6 +65,10 @@ class Proc:
     traced: Spans = field(default_factory=list)
     waits: list[tuple[float, float, Wait]] = field(default_factory=list)
     """(start, end, what it is found waiting for): read while it has no pulse or is in D."""
+    places: list[tuple[float, float, Place]] = field(default_factory=list)
+    """(start, end, where a closer look finds its main thread): told from 15 s after the start on."""
+    cpu: list[tuple[float, float, float]] = field(default_factory=list)
+    edges: list[tuple[float, float, list[Edge]]] = field(default_factory=list)
     start: int = 0
     born: float = 0
     """It appears at this second."""
@@ -69,6 +87,10 @@ class Proc:
             found.pulse, found.pulse_base = (0.0 if found.pulse_gone_s else 60.0), 60.0
         if found.state == "D" or found.pulse_gone_s:
             found.wait = next((msgspec.structs.replace(wait, s=t - a) for a, b, wait in self.waits if a <= t < b), None)
+        found.place = next((place for a, b, place in self.places if a + 15 <= t < b), None)
+        found.cpu = next((cpu for a, b, cpu in self.cpu if a <= t < b), None)
+        found.edges = [msgspec.structs.replace(edge, unread_s=t - a if edge.queued else 0.0)
+                       for a, b, edges in self.edges if a + 15 <= t < b for edge in edges]
         return found
 
 
@@ -91,6 +113,8 @@ class Rank:
     unread: Spans = field(default_factory=list)
     """When its endpoint can't be read."""
     exit: tuple[float, int] | None = None
+    killed: float | None = None
+    """When one of its helpers was killed for lack of memory."""
 
     def at(self, t: float) -> Worker:
         began = self.procs[0].pid if self.procs else 0
@@ -105,6 +129,8 @@ class Rank:
             lost = within(self.unread, t) is not None
             found.metrics = [Metric("step", self.metric(t), None if lost else t - self.metric(t))]
             found.unknown = [Unknown("metric", "port 9000 does not answer within 1 s")] if lost else []
+        if self.killed is not None and t >= self.killed:
+            found.oom = Oom(1, t - self.killed)
         alive = [p for p in self.procs if p.born <= t < p.until]
         found.processes = [p.at(t, local) for local, p in enumerate(alive)]
         for index in self.gpus:

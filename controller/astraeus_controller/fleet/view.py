@@ -196,6 +196,7 @@ class View:
                                ever_busy=g.ever_busy, busy_at=clock.at(g.idle_s)) for g in worker.gpus),
             metrics=tuple(MetricView(name=m.name, value=m.value, unchanged_s=clock.known(m.unchanged_s, m.looked_s),
                                      at=clock.at(m.unchanged_s)) for m in worker.metrics),
+            oom=worker.oom, oom_at=clock.at(worker.oom.s) if worker.oom else None,
             unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
 
     def _process(self, memory: StepMemory, clock: Clock, worker: wire.Worker, p: wire.Process) -> ProcessView:
@@ -204,7 +205,8 @@ class View:
             exit_status=p.exit_status, pulse=p.pulse, pulse_base=p.pulse_base,
             pulse_gone_s=clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s,
             traced=p.traced, tied=key_of(worker, p) in memory.tied,
-            wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0))
+            wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0),
+            cpu=p.cpu, place=p.place and structs.replace(p.place, s=clock.age(p.place.s) or 0.0), edges=tuple(p.edges))
 
 
 def fold(nodes: Sequence[str]) -> str:

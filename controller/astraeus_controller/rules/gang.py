@@ -24,7 +24,8 @@ class Member(msgspec.Struct, frozen=True):
 class Sign(msgspec.Struct, frozen=True):
     """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known.
 
-    Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S.
+    Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
+    a closer look saw (``rules.places``, ``rules.edges``) has a sign of the kind place, idle or edges.
     """
 
     member: Member
@@ -32,6 +33,10 @@ class Sign(msgspec.Struct, frozen=True):
     age: float | None
     wait: Wait | None = None
     """The storage that a member in D waits for, where that is known."""
+    words: str = ""
+    """What it was seen doing, where that names it: ``sleeps in hrtimer_nanosleep (clock_nanosleep)``."""
+    rest: str = ""
+    """What the others were seen doing: ``3 of 3 other ranks wait in futex_do_wait (futex)``."""
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -69,6 +74,13 @@ class Gang(msgspec.Struct, frozen=True):
     def beats(self) -> bool:
         """The pulse of more than half of the members is known and present."""
         return 2 * len(self.beating) > len(self.members)
+
+
+def others_of(gang: Gang, found: Sequence[Member]) -> tuple[list[Member], str]:
+    """The members beside these, and what they are called: ranks, or processes where a rank has several."""
+    named = {id(member) for member in found}
+    several = any(len(member.worker.processes) > 1 for member in gang.members)
+    return [member for member in gang.members if id(member) not in named], "processes" if several else "ranks"
 
 
 def gang_of(step: StepView) -> Gang | None:

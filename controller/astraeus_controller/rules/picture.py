@@ -8,7 +8,7 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
-from astraeus_protocol.report import Finished, Wait
+from astraeus_protocol.report import Edge, Finished, Oom, Place, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -52,6 +52,10 @@ class ProcessView(msgspec.Struct, frozen=True):
     tied: bool
     """It is part of the gang: it shares (or shared) a connection with another worker process of the step."""
     wait: Wait | None = None
+    cpu: float | None = None
+    place: Place | None = None
+    """Of a closer look, which is taken only at a step that has gone quiet."""
+    edges: tuple[Edge, ...] = ()
 
 
 class GpuView(msgspec.Struct, frozen=True):
@@ -97,6 +101,9 @@ class WorkerView(msgspec.Struct, frozen=True):
     cpu_at: float | None = None
     """Unix time at which its process tree last used the CPU."""
     metrics: tuple[MetricView, ...] = ()
+    oom: Oom | None = None
+    oom_at: float | None = None
+    """Unix time at which the last kill for lack of memory was noticed."""
 
 
 class StepView(msgspec.Struct, frozen=True):

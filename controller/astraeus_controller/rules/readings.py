@@ -41,5 +41,11 @@ def writes(worker: WorkerView) -> bool | None:
     return 0 < worker.writing_s <= WRITING_MAX_S
 
 
+def gone_quiet(step: StepView) -> bool:
+    """More than half of the step's processes have lost their pulse."""
+    gone = [(process.pulse_gone_s or 0.0) > 0 for worker in step.workers for process in worker.processes]
+    return 2 * sum(gone) > len(gone)
+
+
 def running(step: StepView) -> tuple[WorkerView, ...]:
     return tuple(worker for worker in step.workers if worker.state in ("running", "stale"))

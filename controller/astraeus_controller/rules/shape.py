@@ -76,10 +76,11 @@ def _whole(step: StepView, gang: Gang | None, stalled: Sequence[Judged], now: fl
     progress = min((j.progress for j in stalled if j.progress), key=lambda last: last.age)
     output = min((j.output for j in stalled if j.output), key=lambda last: last.age)
     guilty = culprits(gang) if gang else ()
-    if gang is not None and gang.signs and gang.waits:
+    if gang is not None and gang.waits and (gang.signs or guilty):
         said = f"{say.no_output(output.at, now)}; {say.of_gang(step, gang, guilty)}"
     else:
-        parts = [say.no_output(output.at, now), looks, say.many_on_storage(step, guilty), say.named(guilty)]
+        parts = [say.no_output(output.at, now), looks, say.many_on_storage(step, guilty), say.named(guilty),
+                 say.killed(step)]
         said = "; ".join(part for part in parts if part)
     return for_step(step, gang, guilty, progress, verdict=STALLED, rule=rule, said=said,
                     workers=[j.worker for j in stalled], evidence=_evidence(step, output, [
@@ -122,6 +123,9 @@ def _of_gang(step: StepView, gang: Gang | None) -> dict[str, object]:
         "waits_on": storage.stores(step.workers),
         "on_storage": [[worker.rank, process.pid, wait.mount, wait.at, wait.kind, wait.call, round(wait.s, 1)]
                        for worker, process, wait in storage.storage_waits(step.workers)][:32],
+        "places": [[w.rank, p.pid, p.place.channel, p.place.call, p.place.share, p.place.samples]
+                   for w, p in processes if p.place][:32],
+        "killed": [[w.rank, w.node, w.oom.kills] for w in step.workers if w.oom][:32],
         "tasks": step.tasks,
         "heard_of": len(step.workers),
     }
