@@ -49,6 +49,7 @@ class Answers:
     logs: list[str] = field(default_factory=list)
     parsed: list[tuple[str, str]] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
+    load_ns: int = 0
 
     @property
     def rejected(self) -> bool:
@@ -94,6 +95,8 @@ def _sort(answers: Answers, words: list[str]) -> None:
             answers.logs.append(unquote(text))
             if level == "error":
                 answers.errors.append(unquote(text, errors="surrogateescape"))
+        case ["loaded", nanoseconds]:
+            answers.load_ns = int(nanoseconds)
         case ["fds", count]:
             answers.descriptors.append(int(count))
         case _:
