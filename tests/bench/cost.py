@@ -14,29 +14,36 @@ PROC = Proc()
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a tree since its start: seconds of CPU, times it was woken; MiB of PSS now; processes now."""
+    """Of a tree since its start: seconds of CPU, times it was woken; MiB of PSS now, and what PSS would be if no other
+    process had the tree's files mapped; processes now."""
 
     cpu_s: float
     wakes: int
     pss_mib: float
+    alone_mib: float
     processes: int
 
 
 def cost_of(pid: int) -> Cost:
     """Cost of ``pid`` and all below it. Raises ProcessLookupError when it is gone."""
-    cpu = pss = 0.0
+    cpu = 0.0
+    pss = own = 0
     wakes = count = 0
+    files: dict[str, int] = {}
     for stat in PROC.tree(pid):
         try:
             cpu += _ran_s(stat.pid) + _reaped_s(stat.pid)
             wakes += _switches(stat.pid)
-            pss += _pss_kib(stat.pid) / 1024
+            pss += _rollup_kib(stat.pid, "Pss:")
+            own += _rollup_kib(stat.pid, "Pss_Anon:") + _rollup_kib(stat.pid, "Pss_Shmem:")
+            for name, kib in _files_kib(stat.pid).items():
+                files[name] = max(files.get(name, 0), kib)  # its processes have the same pages of a file, more or less
             count += 1
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended: from now on it is in its parent's count
     if not count:
         raise ProcessLookupError(f"process {pid} is gone")
-    return Cost(cpu, wakes, pss, count)
+    return Cost(cpu, wakes, pss / 1024, (own + sum(files.values())) / 1024, count)
 
 
 def machine_s() -> tuple[float, float]:
@@ -68,8 +75,21 @@ def _switches(pid: int) -> int:
     return int(_line(Path(f"/proc/{pid}/status"), "voluntary_ctxt_switches:"))
 
 
-def _pss_kib(pid: int) -> int:
-    return int(_line(Path(f"/proc/{pid}/smaps_rollup"), "Pss:"))
+def _rollup_kib(pid: int, key: str) -> int:
+    return int(_line(Path(f"/proc/{pid}/smaps_rollup"), key))
+
+
+def _files_kib(pid: int) -> dict[str, int]:
+    """KiB of each file that it has in memory, without the pages that it has copies of."""
+    found: dict[str, int] = {}
+    name = ""
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):  # address, mode, offset, device, inode, path
+            name = f"{words[3]} {words[4]}" if words[4] != "0" else ""
+        elif name and words[0] in ("Rss:", "Anonymous:"):
+            found[name] = found.get(name, 0) + int(words[1]) * (1 if words[0] == "Rss:" else -1)
+    return found
 
 
 def _line(path: Path, key: str) -> str:

@@ -26,7 +26,8 @@ GOALS = (
     Goal("idle_wakes_per_min", 1, "a minute", "monitor's wake-ups on a node without a job"),
     Goal("idle_pss_mib", 20, "MiB", "its memory there"),
 )
-OTHERS = ("pss_mib_64", "idle_cpu_percent", "prolog_first_ms", "epilog_ms", "shell_ms", "spank_load_ms")
+OTHERS = ("alone_mib_8", "pss_mib_64", "alone_mib_64", "idle_alone_mib", "idle_cpu_percent", "prolog_first_ms",
+          "epilog_ms", "shell_ms", "spank_load_ms")
 """Figures without a goal."""
 NAMES = (*(goal.name for goal in GOALS), *OTHERS)
 

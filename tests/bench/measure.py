@@ -51,6 +51,8 @@ def ranks(node: Node, count: int, seconds: float, warm_up: float, say: Say) -> F
     figures.put(f"cpu_percent_{count}", _percent(edges[0], edges[-1]), list(map(_percent, edges, edges[1:])))
     pss = [edge.cost.pss_mib for edge in edges]
     figures.put(f"pss_mib_{count}", max(pss), pss)
+    alone = [edge.cost.alone_mib for edge in edges]
+    figures.put(f"alone_mib_{count}", max(alone), alone)
     spent = edges[-1].at - edges[0].at
     figures.beside[f"{count} ranks"] = {
         "seconds": round(spent), "reports": node.sink.reports - reports, "processes": edges[-1].cost.processes,
@@ -74,6 +76,7 @@ def idle(node: Node, seconds: float, say: Say) -> Figures:
     first, last = _edges(pid, seconds, 1)
     figures.put("idle_wakes_per_min", 60 * (last.cost.wakes - first.cost.wakes) / (last.at - first.at))
     figures.put("idle_pss_mib", last.cost.pss_mib)
+    figures.put("idle_alone_mib", last.cost.alone_mib)
     figures.put("idle_cpu_percent", _percent(first, last))
     return figures
 
