@@ -37,6 +37,16 @@ async def whole(folder: Path, stop: Stop = STEPS) -> Bench:
     return bench
 
 
+LENGTHS: dict[Stop, int] = {}
+
+
+async def commands_of(folder: Path, stop: Stop) -> int:
+    """How many commands an undisturbed one takes; lived through once for each way of stopping."""
+    if stop not in LENGTHS:
+        LENGTHS[stop] = len((await whole(folder, stop)).slurm.state["log"])
+    return LENGTHS[stop]
+
+
 def at_command(bench: Bench, word: str) -> int:
     """The first command with this word is the nth of all (counted from 0)."""
     return next(n for n, argv in enumerate(bench.slurm.state["log"]) if word in argv)
@@ -137,7 +147,7 @@ async def test_the_grace_is_not_given_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", range(1, 40))
 @pytest.mark.parametrize("stop", [STEPS, FULL, HELD])
 async def test_killed_at_a_command(tmp_path: Path, stop: Stop, at: int, after: bool) -> None:
-    if at > len((await whole(tmp_path, stop)).slurm.state["log"]):
+    if at > await commands_of(tmp_path, stop):
         return
     bench = Bench(tmp_path, stop, comment="mine")
     await check_one_restart(bench, lambda: bench.life(Mortal(bench.slurm, at, after=after)))
