@@ -153,7 +153,7 @@ class Stacks:
         for step, worker, process in found:
             look = looks.get(process.id) or pyspy.StackLook(*process.id, unknown=why or "py-spy's child ended early")
             taken.append(report.Stack(
-                look.pid, look.start, step.step, worker.rank, process.local, frames=look.frames,
+                look.pid, look.start, step.step, worker.rank, process.local, process.rank, frames=look.frames,
                 threads=fitting(look.threads, room), unknown=look.unknown))
         self._answer(job, asked, taken, "")
 

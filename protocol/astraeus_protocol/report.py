@@ -181,6 +181,8 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     rank: int
     """Of its worker."""
     local: int = 0
+    own: str = ""
+    """The process's own RANK, as in its record."""
     s: float = 0
     """Since it was read, seconds."""
     frames: list[str] = []

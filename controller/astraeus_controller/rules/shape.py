@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from . import say, storage
+from . import say, stacks, storage
 from .conclusion import Conclusion
 from .gang import Gang, Sign, sign_of
 from .guilty import culprits
@@ -136,4 +136,5 @@ def _of_gang(step: StepView, gang: Gang | None) -> dict[str, object]:
                      "pid": s.member.process.pid, "kind": s.kind, "for_s": s.age and round(s.age, 1)}
                     for s in gang.signs][:32],
         }
+        found |= stacks.evidence(gang)
     return found
