@@ -219,9 +219,14 @@ def parse(data: bytes, pid: int, start: int, main_ids: set[int]) -> StackLook:
 
 
 def _frames(thread: _Thread) -> list[str]:
-    """Leaf first: ``next_batch (loader.py:41)``."""
-    return [printable(f"{one.name} ({one.short_filename or one.filename or '?'}:{one.line or 0})", MAX_FRAME)
-            for one in thread.frames[:MAX_FRAMES]]
+    """Leaf first: ``next_batch (loader.py:41)``; a native one without a symbol ``? (libc.so.6)``, for its address is
+    another one in each process."""
+    found = []
+    for one in thread.frames[:MAX_FRAMES]:
+        name = "?" if one.name.startswith("0x") else one.name
+        line = f":{one.line}" if one.line else ""
+        found.append(printable(f"{name} ({one.short_filename or one.filename or '?'}{line})", MAX_FRAME))
+    return found
 
 
 def printable(text: str, most: int) -> str:

@@ -91,6 +91,10 @@ class TestParse:
         assert all(len(one) <= 120 and one.isprintable() for one in look.frames)
         assert {one.name for one in look.threads} == {""}
 
+    def test_native_frames_without_a_symbol_are_the_same_in_every_process(self) -> None:
+        data = msgspec.json.encode([thread(7, frame("0x7fa3c39c672e", "libc.so.6", 0), *LOCK)])
+        assert pyspy.parse(data, 7, 70, {7}).frames[:2] == ["? (libc.so.6)", "next_batch (loader.py:41)"]
+
     def test_one_thread_alone_is_the_main_one(self) -> None:
         """In a PID namespace whose ids are not known."""
         assert pyspy.parse(msgspec.json.encode([thread(None, *LOCK)]), 7, 70, {7}).frames[0].startswith("next_batch")
