@@ -5,6 +5,7 @@ Asked last, and only behind the pulse gate: of a healthy gang, one look finds an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
@@ -12,9 +13,13 @@ import msgspec
 
 from .gang import Gang, Member, Sign, others_of
 from .limits import GROUPS_SAID
+from .picture import StackView
 
 T = TypeVar("T")
 Frames = tuple[str, ...]
+PROMPT = re.compile(r"(\w+\.)*(interaction|_?cmdloop|do_wait_suspend) \((\S*/)?(pdb|debugger|pydevd)\.py:")
+"""A frame of pdb (torch's and IPython's, too) or pydevd that waits for its user. Only such: a script that was started
+as ``python -m pdb`` has pdb's frames at its root all the time."""
 FRAMES_AT_MOST, RANKS_AT_MOST = 32, 64
 """In a finding's evidence, of each group; the store holds them whole."""
 
@@ -78,6 +83,14 @@ def by_stacks(gang: Gang) -> tuple[Sign, ...]:
     words = f"stands out by its Python stack: {told}"
     return tuple(Sign(member, "stack", None, words="stands out, too" if at else words,
                       rest=f"{wait} of {len(beside)} other {called} wait") for at, member in enumerate(elsewhere))
+
+
+def at_prompt(stack: StackView, gone_s: float | None) -> bool:
+    """A person sits at a debugger's prompt inside the process, and it has not moved since its stack was read.
+
+    Nothing traces it, so its state tells nothing of it; a restart would end what the person is doing.
+    """
+    return bool(gone_s) and (gone_s or 0.0) >= stack.s and any(PROMPT.match(frame) for frame in stack.frames)
 
 
 def known(gang: Gang) -> list[tuple[Member, Frames]]:

@@ -75,6 +75,20 @@ class TestByStacks:
         assert (conclusion.rank, "is stopped (state T)" in conclusion.said) == (2, True)
 
 
+class TestPrompt:
+    @pytest.mark.parametrize(("frame", "prompt"), [
+        ("Pdb.interaction (pdb.py:363)", True), ("Pdb._cmdloop (pdb.py:322)", True),
+        ("InteractiveShell.interaction (IPython/core/debugger.py:297)", True),
+        ("PyDB.do_wait_suspend (pydevd.py:2188)", True),
+        ("do_wait_suspend (debugpy/_vendored/pydevd/pydevd.py:9)", True),
+        ("Pdb._runscript (pdb.py:1585)", False), ("cmdloop (shell.py:3)", False)])
+    def test_a_person_at_it(self, frame: str, prompt: bool) -> None:
+        stack = StackView(("select (selectors.py:1)", frame, "main (train.py:3)"), 5.0)
+        assert stacks.at_prompt(stack, 6.0) == prompt
+        assert not stacks.at_prompt(stack, 4.0), "it has moved since"
+        assert not stacks.at_prompt(stack, None)
+
+
 class TestSaid:
     def test_suspect(self) -> None:
         found = rules.judge(picture(*[at(rank, REDUCE, output_s=200.0) for rank in (0, 1, 3)],

@@ -203,3 +203,15 @@ async def test_whose_they_are(tmp_path: Path) -> None:
         assert (reply.next_s, [command.ask for command in reply.commands]) == (2, [body["ask"]])  # type: ignore[union-attr]
         assert (await asyncio.to_thread(post, world, "/runs/123.9/stacks"))[0] == 409
         assert (await asyncio.to_thread(post, world, "/runs/99/stacks"))[0] == 404
+
+
+def test_a_rank_at_a_debuggers_prompt_is_under_a_debugger(desk: Desk) -> None:
+    for rank in range(4):
+        frames = ["select (selectors.py:468)", "Pdb.interaction (pdb.py:363)"] if rank == 2 else ["recv (a.py:3)"]
+        desk.report(f"c{rank + 1}", gang(rank, stacks=wire.Stacks("a", taken=[
+            wire.Stack(70 + rank, 1, "0", rank, frames=frames)])))
+    [picture] = desk.fleet.pictures(desk.now, [123])
+    assert [w.processes[0].traced for w in picture.job.steps[0].workers] == [False, False, True, False]
+    desk.report("c3", gang(2, gone_s=0))
+    [picture] = desk.fleet.pictures(desk.now, [123])
+    assert not any(w.processes[0].traced for w in picture.job.steps[0].workers)
