@@ -45,7 +45,7 @@ def get(path: str, where: str, method: str = "GET") -> Any:
     """The answer to ``GET path`` (or another method) as JSON. Raises NoAnswer or Problem."""
     connection = _Unix(where)
     try:
-        connection.request(method, quote(path, safe="/+?"))
+        connection.request(method, quote(path, safe="/+?="))
         reply = connection.getresponse()
         body = reply.read()
     except (FileNotFoundError, ConnectionRefusedError):

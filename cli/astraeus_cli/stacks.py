@@ -29,9 +29,9 @@ def ask(path: str, where: str, args: argparse.Namespace) -> Json:
             told = True
             print(f"waiting for the next report of {safe(', '.join(answer['waiting_for'][:8]))} …", file=sys.stderr)
         time.sleep(EVERY_S)
-        now = client.get(path, where)
+        now = client.get(f"{path}?ask={begun}", where)
         if now["ask"] != begun:
-            break  # somebody else's reading is the newest by now
+            break  # too many others have been read since
         answer = now
     return answer
 

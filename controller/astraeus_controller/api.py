@@ -129,7 +129,7 @@ class Api:
         name, _, job = self._job(request)
         if job is None or not self._may_see(request, job) or not self._may_see_past(request, job):
             raise self._unknown(request, name, job)
-        reading = self.stacks.last(job)
+        reading = self.stacks.last(job, request.query_params.get("ask", ""))
         if reading is None:
             raise Problem(409, f"no stacks of job {name} have been read; ask for them: astraeus stacks {name}")
         return stack_views.reading(reading, self.stacks.waiting_for(reading))

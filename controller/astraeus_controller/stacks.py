@@ -45,7 +45,8 @@ class StackBook:
     def __init__(self, fleet: Fleet, store: Store, now: Callable[[], float]) -> None:
         self.fleet, self.store, self.now = fleet, store, now
         self._open: dict[int, Asking] = {}
-        self._done: dict[int, Asking] = {}
+        self._done: dict[str, Asking] = {}
+        """By their ask, the newest last."""
         self._asked: dict[Episode, tuple[float, int]] = {}
 
     @property
@@ -66,16 +67,22 @@ class StackBook:
         if known is not None:
             same = known.reading.native == native and known.reading.step in ("", step)
             return known.reading if same else None
-        last = self._done.get(job)
+        last = self._newest(job)
         if last and now - last.began < APART_S and (last.reading.native, last.reading.step) == (native, step):
             return last.reading
         return self._begin(job, run, step, native=native, finding="")
 
-    def last(self, job: int) -> Reading | None:
-        """The newest reading of the job, that which is under way first."""
+    def last(self, job: int, ask: str = "") -> Reading | None:
+        """The newest reading of the job, that which is under way first; or, while it is remembered, the one of this
+        ``ask``: another may have begun right after it."""
         self._end_late(self.now())
-        known = self._open.get(job) or self._done.get(job)
+        known = self._done.get(ask) or self._open.get(job) or self._newest(job)
+        if known and known.reading.job != job:
+            known = None
         return known.reading if known else self.store.stacks.last(job)
+
+    def _newest(self, job: int) -> Asking | None:
+        return next((one for one in reversed(self._done.values()) if one.reading.job == job), None)
 
     def suspect(self, jobs: set[int], findings: Iterable[Finding], being_stopped: set[int]) -> None:
         """Ask for the stacks of jobs that have become suspect. ``findings``: all that are open."""
@@ -90,14 +97,24 @@ class StackBook:
             held = self.fleet.jobs.get(finding.job)
             # After a start of the controller reports come one by one: all nodes are to be asked, and at once.
             heard = held is not None and (held.all_heard or held.settled(now))
-            if due and heard and finding.job not in self._open and finding.job not in being_stopped:
-                try:
-                    self._begin(finding.job, finding.run, finding.step, native=False, finding=finding.key)
-                except LookupError:
-                    continue
+            if due and heard and finding.job not in being_stopped and self._ask_for(finding):
                 self._asked[episode] = now, times + 1
         for episode in [one for one in self._asked if one[0] in jobs and one not in still]:
             del self._asked[episode]
+
+    def _ask_for(self, finding: Finding) -> bool:
+        """Whether a reading for it is under way now; one that a person asked for is as good."""
+        known = self._open.get(finding.job)
+        if known is not None:
+            if known.reading.native or known.reading.step not in ("", finding.step):
+                return False
+            known.reading.finding = known.reading.finding or finding.key
+            return True
+        try:
+            self._begin(finding.job, finding.run, finding.step, native=False, finding=finding.key)
+        except LookupError:
+            return False
+        return True
 
     def heard(self, report: Report) -> None:
         """Take the answers in a report."""
@@ -146,8 +163,7 @@ class StackBook:
                 continue
             asking.reading.done = True
             del self._open[job]
-            self._done.pop(job, None)
-            self._done[job] = asking
+            self._done[asking.reading.ask] = asking
             if len(self._done) > KEPT:
                 del self._done[next(iter(self._done))]
             if asking.reading.answers:

@@ -10,8 +10,9 @@ from slurm_test_cluster import wait_for
 from .conftest import Site
 
 
-def test_a_rank_on_a_lock_is_named_by_its_stack(site: Site) -> None:
-    """Each main thread sleeps in the same futex: no state, no wait channel and no socket tells them apart."""
+def test_a_rank_on_a_lock_and_where_the_others_are(site: Site) -> None:
+    """Each main thread sleeps in the same futex: no state and no place tells them apart. What lies unread at the rank's
+    connections may name it before its stack does; either way people see the line of its code."""
     job = site.gang("--stall-after=60s", ring="--by-thread --lock-on USR2")
     victim = site.cluster.rank_pid(job, 0, 5)
     hangs = time.monotonic()
@@ -46,4 +47,5 @@ def test_a_rank_on_a_lock_is_named_by_its_stack(site: Site) -> None:
 
     stalled = site.wait_finding("stalled", job, timeout=60 + 30 - (time.monotonic() - hangs))
     assert (stalled["rank"], stalled["pid"]) == (5, victim.pid)
+    assert lines[0] in stalled["stall"]["evidence"]
     site.cluster.run("ctl", ["scancel", str(job)])

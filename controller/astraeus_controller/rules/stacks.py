@@ -67,12 +67,7 @@ def by_stacks(gang: Gang) -> tuple[Sign, ...]:
     more, name nobody. Every member without a sign must have been read, while the majority waited. Who is stopped,
     dead or in D is left out: its stack says nothing new.
     """
-    found = known(gang)
-    if not found or not gang.waits or len(found) < len(gang.others):
-        return ()
-    oldest = max(member.process.stack.s for member, _ in found if member.process.stack)
-    if not gang.most([m for m in gang.waiting if (m.process.pulse_gone_s or 0.0) >= oldest]):
-        return ()  # read before, or while it did not wait: of another stall, or of none
+    found = fresh(gang)
     groups = grouped(found)
     if len(groups) != 2 or 2 * len(groups[0].members) <= len(gang.members):
         return ()
@@ -83,6 +78,25 @@ def by_stacks(gang: Gang) -> tuple[Sign, ...]:
     words = f"stands out by its Python stack: {told}"
     return tuple(Sign(member, "stack", None, words="stands out, too" if at else words,
                       rest=f"{wait} of {len(beside)} other {called} wait") for at, member in enumerate(elsewhere))
+
+
+def fresh(gang: Gang) -> list[tuple[Member, Frames]]:
+    """Where every member without a sign is, if all were read while the majority waited; else nothing."""
+    found = known(gang)
+    if not found or not gang.waits or len(found) < len(gang.others):
+        return []
+    oldest = max(member.process.stack.s for member, _ in found if member.process.stack)
+    # Read before, or while it did not wait: that tells of another stall, or of none.
+    return found if gang.most([m for m in gang.waiting if (m.process.pulse_gone_s or 0.0) >= oldest]) else []
+
+
+def seen(gang: Gang, guilty: Sequence[Sign]) -> str:
+    """``3 ranks in all_reduce (train.py:88) · rank 5 in next_batch (loader.py:41)``, beside what named somebody, or
+    where nobody stands out; "" where it is said already, or all are in one place."""
+    groups = grouped(found := fresh(gang))
+    if len(groups) < 2 or any(sign.kind == "stack" for sign in guilty):
+        return ""
+    return sentence(groups, labels([member for member, _ in found]))
 
 
 def at_prompt(stack: StackView, gone_s: float | None) -> bool:

@@ -49,7 +49,7 @@ def test_it_waits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     monkeypatch.setattr(client, "get", get)
     monkeypatch.setattr(stacks, "EVERY_S", 0.01)
     assert cli.main(["stacks", "123.0", "--native"]) == 0
-    assert asked == [("POST", "/runs/123.0/stacks?native"), *[("GET", "/runs/123.0/stacks")] * 2]
+    assert asked == [("POST", "/runs/123.0/stacks?native"), *[("GET", "/runs/123.0/stacks?ask=a1")] * 2]
     assert cli.main(["stacks", "123", "--last", "--json"]) == 0
     assert asked[-1] == ("GET", "/runs/123/stacks")
     assert '"ask": "a1"' in capsys.readouterr().out

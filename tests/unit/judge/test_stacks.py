@@ -106,6 +106,21 @@ class TestSaid:
         [conclusion] = [one for one in found if one.verdict == "suspect"]
         assert conclusion.said.endswith("4 of 4 ranks wait; no rank stands out")
 
+    def test_halves_are_said_and_name_nobody(self) -> None:
+        found = rules.judge(picture(*[at(rank, REDUCE if rank < 2 else LOADER, output_s=1000.0, cpu_idle_s=1000.0)
+                                      for rank in range(4)]))
+        [conclusion] = [one for one in found if one.verdict == "stalled"]
+        assert conclusion.rank is None
+        assert conclusion.said.endswith(
+            "no rank stands out; 2 ranks in all_reduce (train.py:88) · ranks 2,3 in next_batch (loader.py:41)")
+
+    def test_beside_what_named_somebody(self) -> None:
+        others_in_two = [at(0, REDUCE), at(1, REDUCE), at(3, LOADER)]
+        [conclusion] = rules.judge(picture(*others_in_two, odd(2, "T")))
+        assert conclusion.rank == 2
+        assert conclusion.said.endswith(
+            "3 of 3 other ranks wait; 2 ranks in all_reduce (train.py:88) · rank 3 in next_batch (loader.py:41)")
+
     def test_places(self) -> None:
         groups = stacks.grouped([("a", JOIN), ("b", JOIN), ("c", QUEUE)])
         assert [(one.place, one.members) for one in groups] == [

@@ -134,6 +134,23 @@ def test_a_person(desk: Desk) -> None:
     assert desk.book.person(123, "123", "", native=True) is again
 
 
+def test_a_persons_reading_is_as_good_for_a_finding(desk: Desk) -> None:
+    first = desk.book.person(123, "123", "", native=False)
+    assert first
+    desk.book.suspect({123}, [finding(kind="suspect", rank=5, key="k1")], set())
+    for rank in range(4):
+        desk.report(f"c{rank + 1}", gang(rank, stacks=told(rank, first.ask, "f (a.py:1)")))
+    assert desk.book.jobs == set()
+    assert (first.done, first.finding) == (True, "k1")
+    desk.book.suspect({123}, [finding(kind="suspect", rank=5, key="k1")], set())
+    assert desk.book.jobs == set()
+    desk.now += APART_S
+    again = desk.book.person(123, "123", "", native=True)
+    assert desk.book.last(123) is again
+    assert desk.book.last(123, first.ask) is first
+    assert desk.book.last(124, first.ask) is None
+
+
 def test_too_large_to_keep_whole(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     first = desk.book.person(123, "123", "", native=False)
     assert first
