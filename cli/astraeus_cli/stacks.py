@@ -16,14 +16,17 @@ WAIT_S = 45.0
 EVERY_S = 0.4
 TELL_AFTER_S = 3.0
 OK, NOT_ALL = 0, 4
+BUSY = 423
+"""Other stacks of the job are being read."""
 
 
 def ask(path: str, where: str, args: argparse.Namespace) -> Json:
     """The API's answer, as far as it came within ``args.wait`` seconds. Raises client.NoAnswer or Problem."""
     if args.last:
         return client.get(path, where)
-    answer = client.get(f"{path}?native" if args.native else path, where, "POST")
-    begun, until, told = answer["ask"], time.monotonic() + args.wait, False
+    until, told = time.monotonic() + args.wait, False
+    answer = _begin(f"{path}?native" if args.native else path, where, until)
+    begun = answer["ask"]
     while not answer["done"] and time.monotonic() < until:
         if not told and until - time.monotonic() < args.wait - TELL_AFTER_S:
             told = True
@@ -34,6 +37,17 @@ def ask(path: str, where: str, args: argparse.Namespace) -> Json:
             break  # too many others have been read since
         answer = now
     return answer
+
+
+def _begin(path: str, where: str, until: float) -> Json:
+    """Ask, once what is being read just now is there."""
+    while True:
+        try:
+            return client.get(path, where, "POST")
+        except client.Problem as problem:
+            if problem.status != BUSY or time.monotonic() >= until:
+                raise
+        time.sleep(EVERY_S)
 
 
 def verdict(answer: Json) -> int:

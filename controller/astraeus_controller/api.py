@@ -149,7 +149,7 @@ class Api:
             of = f"step {step} of job {name}" if step else f"job {name}"
             raise Problem(409, f"no node runs {of}, or none that does is heard; {last}") from None
         if reading is None:
-            raise Problem(409, f"other stacks of job {name} are being read; ask again in a few seconds")
+            raise Problem(423, f"other stacks of job {name} are being read; ask again in a few seconds")
         return stack_views.reading(reading, self.stacks.waiting_for(reading))
 
     def healthz(self, request: Request) -> Json:

@@ -64,9 +64,12 @@ class StackBook:
         if not any(self._has(job, node, step) for node in self.fleet.nodes_of(job)):
             raise LookupError(job)
         known = self._open.get(job)
-        if known is not None:
-            same = known.reading.native == native and known.reading.step in ("", step)
-            return known.reading if same else None
+        if known is not None and known.reading.native == native and known.reading.step in ("", step):
+            return known.reading
+        if known is not None and (native or known.reading.native or step):
+            return None
+        if known is not None:  # of one step, for a finding: of all steps it serves both
+            return self._begin(job, run, step, native=False, finding=known.reading.finding)
         last = self._newest(job)
         if last and now - last.began < APART_S and (last.reading.native, last.reading.step) == (native, step):
             return last.reading

@@ -29,6 +29,7 @@ def test_a_rank_on_a_lock_and_where_the_others_are(site: Site) -> None:
     asked = time.monotonic()
     shown = site.cluster.run("ctl", ["astraeus", "stacks", str(job)])
     assert time.monotonic() - asked <= 15
+    assert shown.rc == 0, shown.err
     lines = shown.out.splitlines()
     assert lines[0].startswith("7 ranks in Condition.wait (threading.py:"), shown.out
     assert " · rank 5 in Ring.next_batch (ring.py:" in lines[0] or " · rank 5 in next_batch (ring.py:" in lines[0]

@@ -55,6 +55,22 @@ def test_it_waits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     assert '"ask": "a1"' in capsys.readouterr().out
 
 
+def test_it_waits_for_what_is_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [client.Problem(423, "busy"), client.Problem(423, "busy"), ANSWER]
+
+    def get(path: str, where: str, method: str = "GET") -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(client, "get", get)
+    monkeypatch.setattr(stacks, "EVERY_S", 0.01)
+    assert cli.main(["stacks", "123", "--json"]) == 0
+    answers += [client.Problem(404, "none")]
+    assert cli.main(["stacks", "123"]) == 3
+
+
 def test_a_time_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["stacks", "123", "--wait", "0"])

@@ -151,6 +151,19 @@ def test_a_persons_reading_is_as_good_for_a_finding(desk: Desk) -> None:
     assert desk.book.last(124, first.ask) is None
 
 
+def test_a_person_who_asks_while_a_finding_is_asked_about(desk: Desk) -> None:
+    desk.book.suspect({123}, [finding(kind="suspect", rank=5, key="k1")], set())
+    of_step = desk.book.last(123)
+    assert of_step
+    assert of_step.step == "0"
+    assert desk.book.person(123, "123", "0", native=False) is of_step
+    assert desk.book.person(123, "123", "0", native=True) is None
+    of_all = desk.book.person(123, "123", "", native=False)
+    assert of_all
+    assert (of_all.step, of_all.finding) == ("", "k1")
+    assert [command.ask for command in desk.report("c1", gang(0))] == [of_all.ask]
+
+
 def test_too_large_to_keep_whole(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     first = desk.book.person(123, "123", "", native=False)
     assert first
