@@ -8,6 +8,7 @@ holds, that is in D or that waits for storage is left alone: reading its memory 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
@@ -30,8 +31,9 @@ JOB_DEADLINE_S = 12.0
 LATE_AT_MOST = 2
 """Once so many dumps of a job were late, the others are not tried."""
 MAX_OUTPUT, MAX_ERROR = 256 << 10, 4 << 10
-MAX_MEMORY, MAX_MEMORY_NATIVE = 1 << 30, 4 << 30
-"""Bytes of address space: it takes 15 MiB, and with native frames maps every library of the process."""
+MAX_SPACE, MAX_SPACE_NATIVE, MAX_MEMORY = 1 << 30, 4 << 30, 128 << 20
+"""Bytes of address space (with native frames it maps every library of the process), and of memory of its own: it takes
+15 MiB, and the monitor's unit holds 256."""
 MAX_FRAMES, MAX_FRAME, MAX_THREADS = 24, 120, 32
 UNFIT = {"Z": "it is a zombie", "X": "it is gone", "t": "a debugger holds it",
          "D": "it is in uninterruptible sleep (state D): reading it could hang, too"}
@@ -184,9 +186,11 @@ def _become(program: str, pid: int, native: bool, out: int, err: int, seconds: f
             os.dup2(fd, place)
         os.chdir("/")
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        memory = MAX_MEMORY_NATIVE if native else MAX_MEMORY
-        for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, int(seconds) + 1),
-                           (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
+        _first_to_go()
+        space = MAX_SPACE_NATIVE if native else MAX_SPACE
+        for what, most in ((resource.RLIMIT_AS, space), (resource.RLIMIT_DATA, MAX_MEMORY),
+                           (resource.RLIMIT_CPU, int(seconds) + 1), (resource.RLIMIT_CORE, 0),
+                           (resource.RLIMIT_FSIZE, 0)):
             resource.setrlimit(what, (most, most))
         # Should whoever waits for it be killed: a timer outlives exec.
         signal.setitimer(signal.ITIMER_REAL, max(0.1, seconds) + 1)
@@ -197,6 +201,14 @@ def _become(program: str, pid: int, native: bool, out: int, err: int, seconds: f
         os.write(2, f"{program} can't be run: {fault.strerror}".encode())
     finally:
         os._exit(127)
+
+
+def _first_to_go() -> None:
+    """Where memory runs out all the same, it and not the monitor is killed."""
+    with contextlib.suppress(OSError):
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(fd, b"1000")
+        os.close(fd)
 
 
 def parse(data: bytes, pid: int, start: int, main_ids: set[int]) -> StackLook:

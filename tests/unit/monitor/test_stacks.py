@@ -120,8 +120,8 @@ class TestRun:
 
     def test_what_it_is_called_with(self, fake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", "/secret")
-        path = fake("cat; ulimit -c; ulimit -f")
-        assert pyspy.run(path, 42, native=False, until=time.monotonic() + 2) == (b"0\n0\n", "", 0)
+        path = fake("cat; ulimit -c; ulimit -f; ulimit -d; cat /proc/self/oom_score_adj")
+        assert pyspy.run(path, 42, native=False, until=time.monotonic() + 2) == (b"0\n0\n131072\n1000\n", "", 0)
 
     def test_two_late_ones_and_the_rest_is_left_out(self, fake: Callable[[str], str], proc: FakeProc,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
