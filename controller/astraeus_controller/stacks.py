@@ -24,7 +24,7 @@ AGAIN_S, TIMES = 300.0, 3
 """For a suspicion that names nobody it is asked again after this, so many times in all."""
 APART_S = 5.0
 """A person who asks again so soon is told what was just read."""
-KEPT = 64
+KEPT = 16
 """Readings in memory beside those under way; the others are in the store."""
 
 Episode = tuple[int, int, str]

@@ -124,7 +124,8 @@ class Fleet:
                 memory.holder = node
         if said.stacks is not None and not said.stacks.native:
             for stack in said.stacks.taken:
-                job.steps.setdefault(stack.step, StepMemory()).learn_stack(said.stacks.ask, stack, now)
+                if stack.step in job.steps:
+                    job.steps[stack.step].learn_stack(said.stacks.ask, stack, now)
 
     def slurm(self, snapshot: Snapshot, now: float) -> list[int]:
         """Take a successful poll of all jobs; ids of the jobs whose state it changes."""

@@ -240,6 +240,22 @@ def test_one_that_can_not_be_killed_is_left_behind(rig: Rig, lab: Lab, fake: Cal
     rig.until(lambda: node.told == 3)
 
 
+def test_one_job_at_a_time(rig: Rig, lab: Lab, fake: Callable[[str], str], tmp_path: Path) -> None:
+    answer = prints(tmp_path, [thread(102, *LOCK), thread(103, *LOCK)])
+    node = Node(rig, lab, fake(f'mkdir "$0.lock" || exit 9\n{answer}\nrmdir "$0.lock"'))
+    other = Lab(lab.proc, tmp_path / "8")
+    other.look()
+    other.job.job = 8
+    node.looks.jobs[8] = other.job
+    commands = [ASK, report.TakeStacks(job=8, nonce="n1", ask="b1")]
+    assert not obey(report.Reply("n", commands=list(commands)), node.looks)
+    rig.until(lambda: node.told == 2)
+    for job, ask in ((lab.job, "a1"), (other.job, "b1")):
+        stacks = node.looks.stacks.record(job, lab.now)
+        assert stacks
+        assert (stacks.ask, [s.unknown for s in stacks.taken]) == (ask, ["", ""])
+
+
 def test_too_much_for_a_report() -> None:
     stack = report.Stack(1, 1, "0", 0, frames=["f" * 100], threads=[report.ThreadStack("t", 1, ["g" * 900])])
     job = report.Job(7, "n", stacks=report.Stacks("a1", taken=[stack] * 10))
