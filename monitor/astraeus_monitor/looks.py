@@ -23,6 +23,7 @@ from .scrape import MetricAsk, scrape
 from .servant import Servant
 from .sources import gpu
 from .sources.process import ProcessWatch
+from .stacks import Stacks
 from .tree import Identity
 from .waits import WaitSeen
 from .watch import StepWatch
@@ -36,12 +37,15 @@ SURVEY_EVERY_S, SURVEY_FIRST_S = 60.0, 20.0
 
 
 class Looks:
-    """Starts probes and hands their answers to the job watches; ``seen`` is called after each look."""
+    """Starts probes and hands their answers to the job watches; ``seen`` is called after each look,
+    ``soon`` where the controller is to hear at once."""
 
     def __init__(self, selector: selectors.BaseSelector, clock: Clock, proc: Proc, seen: Callable[[], None],
+                 soon: Callable[[], None] | None = None,
                  serve_gpus: Callable[[int, int], None] = gpu.serve) -> None:
         self.clock, self.proc, self.seen = clock, proc, seen
         self.probes = Probes(selector, clock)
+        self.stacks = Stacks(self.probes, proc, clock, soon or seen)
         self.driver = Servant("driver", serve_gpus, selector, clock)
         self.jobs: dict[int, JobWatch] = {}
         self.looker = Looker(proc, selector, clock, self.probes,
@@ -73,6 +77,7 @@ class Looks:
             self._survey()
         self._next()
         self._look_closer(now)
+        self.stacks.next()
         self._read_tails(now)
         if not any(job.running() for job in self.jobs.values()):
             self.looker.stop()
@@ -91,6 +96,7 @@ class Looks:
 
     def left(self, job: JobWatch) -> None:
         """The job is gone: the driver is closed at once, so that the site's Epilog can reset its GPUs."""
+        self.stacks.left(job)
         if job in self.waiting:
             self.waiting.remove(job)
         if job.gpu_indices:

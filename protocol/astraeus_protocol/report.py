@@ -161,6 +161,51 @@ class Process(msgspec.Struct, omit_defaults=True):
     """Only while its step has gone quiet; of a process whose connections could not be read, none."""
 
 
+class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Python threads of a process that are all in the same place."""
+
+    name: str = ""
+    """Of the first of them; Python's own name for it."""
+    count: int = 1
+    frames: list[str] = []
+    """Leaf first, 24 at most."""
+
+
+class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a worker process's Python is, as py-spy read it."""
+
+    pid: int
+    start: int
+    """As in the process's record: tells a reused PID."""
+    step: str
+    rank: int
+    """Of its worker."""
+    local: int = 0
+    own: str = ""
+    """The process's own RANK, as in its record."""
+    s: float = 0
+    """Since it was read, seconds."""
+    frames: list[str] = []
+    """Its main thread's (os_thread_id == PID), leaf first, 24 at most of 120 characters:
+    ``next_batch (loader.py:41)``."""
+    threads: list[ThreadStack] = []
+    """The other threads, as many as there is room for."""
+    unknown: str = ""
+    """Why there are no frames."""
+
+
+class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to a command ``stacks``, in each report until a reply shows that one arrived."""
+
+    ask: str
+    """The command's own id."""
+    native: bool = False
+    """Frames of C and C++ are among them."""
+    taken: list[Stack] = []
+    unknown: str = ""
+    """Why there is nothing at all."""
+
+
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
     """A metric that the run named, as the worker's endpoint or text file tells it."""
 
@@ -271,6 +316,8 @@ class Job(msgspec.Struct, omit_defaults=True):
     last, 40 at most; an end of 0 is still going on. A suspension is what all nodes share."""
     stop_file: bool = False
     """The stop file that a command asked for is written."""
+    stacks: Stacks | None = None
+    """None: none were asked for, or they have arrived."""
     steps: list[Step] = []
     unknown: list[Unknown] = []
 
@@ -312,7 +359,20 @@ class DropJob(msgspec.Struct, tag="drop_job", tag_field="do", omit_defaults=True
     reason: str = ""
 
 
-Command = StopFile | DropJob
+class TakeStacks(msgspec.Struct, tag="stacks", tag_field="do", omit_defaults=True):
+    """Read the Python stacks of the job's worker processes, once for each id."""
+
+    job: int
+    nonce: str
+    ask: str
+    """Drawn by the controller; a command that comes again with the same one is answered with what was read."""
+    step: str = ""
+    """"": of all its running steps."""
+    native: bool = False
+    """Frames of C and C++, too: that holds each process for a moment. Only where a person asked for it."""
+
+
+Command = StopFile | DropJob | TakeStacks
 """The closed list of what a controller may ask of a monitor."""
 
 

@@ -22,6 +22,8 @@ from astraeus_protocol.report import (
     Place,
     Process,
     Report,
+    Stack,
+    Stacks,
     Step,
     Unknown,
     Wait,
@@ -170,6 +172,8 @@ class World:
     restarts: int = 0
     nonce: str = "a"
     begin: float = 0
+    stacks: list[tuple[float, dict[int, list[str]]]] = field(default_factory=list)
+    """(when they were read, rank to its main thread's frames): told in each node's next report."""
     more: list[World] = field(default_factory=list)
 
     @property
@@ -194,7 +198,11 @@ class World:
             step.finished = Finished(line, step.output_s) if line else None
         gpus = sorted({gpu for rank in here for gpu in rank.gpus})
         stopped = [(own - a, max(0.0, own - b)) for a, b in self.stopped if a <= own]
-        return Job(job=self.job, nonce=self.nonce + node, restarts=self.restarts, uid=1001, user="alice",
+        taken = next(((a, frames) for a, frames in self.stacks if a <= own < a + EVERY), None)
+        read = Stacks(f"a{taken[0]:.0f}", taken=[
+            Stack(proc.pid, proc.pid * 10, self.step, rank.rank, own=proc.rank, s=own - taken[0],
+                  frames=taken[1][rank.rank]) for rank in here for proc in rank.procs]) if taken else None
+        return Job(stacks=read, job=self.job, nonce=self.nonce + node, restarts=self.restarts, uid=1001, user="alice",
                    partition="gpu", nodes=len(self.nodes), gpus=gpus, settings=self.job_settings,
                    stopped=stopped, began_s=own, steps=[step])
 

@@ -122,6 +122,10 @@ class Fleet:
             learn(memory, step.workers)
             if step.output_s is not None:
                 memory.holder = node
+        if said.stacks is not None and not said.stacks.native:
+            for stack in said.stacks.taken:
+                if stack.step in job.steps:
+                    job.steps[stack.step].learn_stack(said.stacks.ask, stack, now)
 
     def slurm(self, snapshot: Snapshot, now: float) -> list[int]:
         """Take a successful poll of all jobs; ids of the jobs whose state it changes."""

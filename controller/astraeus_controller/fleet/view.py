@@ -12,8 +12,9 @@ from msgspec import structs
 
 from ..config import Config
 from ..rules.limits import PROGRESS_SLACK_S
-from ..rules.picture import GpuView, JobView, MetricView, Picture, ProcessView, StepView, WorkerView
-from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Node, StepMemory
+from ..rules.picture import GpuView, JobView, MetricView, Picture, ProcessView, StackView, StepView, WorkerView
+from ..rules.stacks import at_prompt
+from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Key, Node, StepMemory
 from .ties import key_of, processes_of
 from .time import FOREVER, Interval, merged, overlap, shared
 from .watch import Facts, watched
@@ -200,13 +201,21 @@ class View:
             unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
 
     def _process(self, memory: StepMemory, clock: Clock, worker: wire.Worker, p: wire.Process) -> ProcessView:
+        stack = _stack(memory, clock, key_of(worker, p))
+        gone_s = clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s
         return ProcessView(
             pid=p.pid, local=p.local, rank=p.rank, comm=p.comm, state=p.state, state_s=clock.age(p.state_s),
             exit_status=p.exit_status, pulse=p.pulse, pulse_base=p.pulse_base,
-            pulse_gone_s=clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s,
-            traced=p.traced, tied=key_of(worker, p) in memory.tied,
+            pulse_gone_s=gone_s, traced=p.traced or (stack is not None and at_prompt(stack, gone_s)),
+            tied=key_of(worker, p) in memory.tied,
             wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0),
-            cpu=p.cpu, place=p.place and structs.replace(p.place, s=clock.age(p.place.s) or 0.0), edges=tuple(p.edges))
+            cpu=p.cpu, place=p.place and structs.replace(p.place, s=clock.age(p.place.s) or 0.0), edges=tuple(p.edges),
+            stack=stack)
+
+
+def _stack(memory: StepMemory, clock: Clock, key: Key) -> StackView | None:
+    taken = memory.stacks.get(key)
+    return StackView(taken[1], clock.age(clock.received - taken[0]) or 0.0) if taken else None
 
 
 def fold(nodes: Sequence[str]) -> str:

@@ -25,7 +25,8 @@ class Sign(msgspec.Struct, frozen=True):
     """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known.
 
     Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
-    a closer look saw (``rules.places``, ``rules.edges``) has a sign of the kind place, idle or edges.
+    a closer look or a stack told (``rules.places``, ``rules.edges``, ``rules.stacks``) has a sign of the kind place,
+    idle, edges or stack.
     """
 
     member: Member

@@ -73,6 +73,9 @@ TABLE: tuple[Limit, ...] = (
     Limit("BACKOFF_MIN", 3, "doublings",
           "a connection backs off once its time to the next try was doubled so often",
           "a lost packet doubles it once or twice; three times is 1.6 s without any answer"),
+    Limit("GROUPS_SAID", 4, "places",
+          "so many places of ranks in their Python code are named in a sentence, the fullest first",
+          "where a gang is in more places than that, the sentence tells nothing any more"),
     Limit("INCIDENT_WINDOW_S", 300, "s",
           "stalls of several jobs this close together, on one storage or node, are one incident",
           "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
@@ -112,6 +115,7 @@ SPIN_BESIDE_CPU = _VALUES["SPIN_BESIDE_CPU"]
 QUEUE_STAYS_S = _VALUES["QUEUE_STAYS_S"]
 QUEUE_RATIO = _VALUES["QUEUE_RATIO"]
 BACKOFF_MIN = _VALUES["BACKOFF_MIN"]
+GROUPS_SAID = int(_VALUES["GROUPS_SAID"])
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
 INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]

@@ -35,6 +35,14 @@ class Policy(msgspec.Struct, frozen=True):
     """Its next attempt is to run on other nodes than the guilty rank's."""
 
 
+class StackView(msgspec.Struct, frozen=True):
+    """Where the main thread of a process was in Python, leaf first: ``next_batch (loader.py:41)``."""
+
+    frames: tuple[str, ...]
+    s: float
+    """Since it was read."""
+
+
 class ProcessView(msgspec.Struct, frozen=True):
     """A worker process; fields as in protocol ``Process``."""
 
@@ -56,6 +64,8 @@ class ProcessView(msgspec.Struct, frozen=True):
     place: Place | None = None
     """Of a closer look, which is taken only at a step that has gone quiet."""
     edges: tuple[Edge, ...] = ()
+    stack: StackView | None = None
+    """None: not asked for, or not known."""
 
 
 class GpuView(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from astraeus_protocol.durations import say_seconds
 from astraeus_protocol.report import Wait
 
+from . import stacks
 from .gang import Gang, Member, Sign
 from .picture import GpuView, StepView, WorkerView
 from .storage import storage_waits
@@ -96,7 +97,7 @@ def of_gang(step: StepView, gang: Gang, guilty: Sequence[Sign]) -> str:
     """Who is guilty, who waits for storage beside them, and how many of the others wait."""
     rest = guilty[0].rest if guilty else ""
     parts = [many_on_storage(step, guilty), named(guilty), rest or (waiting(gang) if gang.others else ""),
-             killed(step)]
+             stacks.seen(gang, guilty), killed(step)]
     return "; ".join(part for part in parts if part)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from . import say, storage
+from . import say, stacks, storage
 from .conclusion import Conclusion
 from .gang import Gang, Sign, sign_of
 from .guilty import culprits
@@ -80,7 +80,7 @@ def _whole(step: StepView, gang: Gang | None, stalled: Sequence[Judged], now: fl
         said = f"{say.no_output(output.at, now)}; {say.of_gang(step, gang, guilty)}"
     else:
         parts = [say.no_output(output.at, now), looks, say.many_on_storage(step, guilty), say.named(guilty),
-                 say.killed(step)]
+                 stacks.seen(gang, guilty) if gang else "", say.killed(step)]
         said = "; ".join(part for part in parts if part)
     return for_step(step, gang, guilty, progress, verdict=STALLED, rule=rule, said=said,
                     workers=[j.worker for j in stalled], evidence=_evidence(step, output, [
@@ -136,4 +136,5 @@ def _of_gang(step: StepView, gang: Gang | None) -> dict[str, object]:
                      "pid": s.member.process.pid, "kind": s.kind, "for_s": s.age and round(s.age, 1)}
                     for s in gang.signs][:32],
         }
+        found |= stacks.evidence(gang)
     return found

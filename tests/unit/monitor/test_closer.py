@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import socket
 import time
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor import closers, inet_diag, oom, ties
+from astraeus_monitor.clock import Clock
 from astraeus_monitor.closer import CloserWatch, EdgeSeen, EdgesSeen, PlaceSeen, look_closer
 from astraeus_monitor.inet_diag import Connection
 from astraeus_monitor.job import JobWatch
+from astraeus_monitor.looks import Looks
 from astraeus_monitor.obey import obey
 from astraeus_monitor.procfs import Proc
 from astraeus_monitor.tree import ProcLook
@@ -173,7 +176,9 @@ def test_only_quiet_steps_are_looked_at_closer(tmp_path: Path) -> None:
         process.pulse.quiet, process.pulse.quiet_since = 0, None
     assert closers.ask(job, 75.0) == []
     assert first.record(75.0, 100.0, ties=False).place is None
-    obey(Reply(nonce="n", closer=["7.0"], tied=["7.0"]), {7: job}, lambda job: None)
+    looks = Looks(selectors.DefaultSelector(), Clock(), Proc(), lambda: None)
+    looks.jobs[7] = job
+    obey(Reply(nonce="n", closer=["7.0"], tied=["7.0"]), looks)
     assert closers.ask(job, 90.0) == [(100, 100), (101, 101)]  # also who works: others wait for it
-    obey(Reply(nonce="n", tied=["7.0"]), {7: job}, lambda job: None)
+    obey(Reply(nonce="n", tied=["7.0"]), looks)
     assert closers.ask(job, 200.0) == []
