@@ -48,6 +48,8 @@ class JobWatch:
         self.memory = Memory()
         self.sruns = out.Sruns()
         self.look_sruns: list[SrunLook] = []
+        self.inlets: dict[str, list[tuple[int, int, int]]] = {}
+        """Pipes that the batch script's processes read, and the files where that ends."""
         self.saved_steps: dict[str, Any] = {}
         self.deep_at = now
         self.hung = False
@@ -125,7 +127,8 @@ class JobWatch:
         tasks.sort(key=lambda ask: self.steps[ask.step].workers[ask.rank].suspect)
         return Ask(
             job=self.job, now=now, tasks=tasks,
-            sruns=[SrunAsk(s.step, *srun) for s in self.steps.values() if s.running for srun in s.sruns],
+            sruns=[SrunAsk(s.step, *srun, s.relays) for s in self.steps.values() if s.running for srun in s.sruns],
+            outs={key: outs for w in workers for key, outs in w.outs.items()},
             settled={key: gpu for w in workers for key, gpu in w.holds_gpu.items()
                      if key in w.helpers or not (deep or w.wants_fds)},
             launchers={k: v for w in workers for k, v in w.launchers.items()})
@@ -142,6 +145,8 @@ class JobWatch:
             worker = step.workers.get(seen.rank) if step else None
             if step and worker and worker.running:
                 self.restless |= worker.see(seen, now)
+                if step.step == "batch" and seen.to is not None:
+                    self.inlets = {inlet.pipe: inlet.holders for inlet in seen.inlets}
                 self._grow(step, worker, seen, wrote, now)
         self.memory.kinds.update({f"{f.ino}:{f.path}": "file" for seen in [*tasks, *sruns] for f in seen.files})
         self.memory.keep((p for seen in tasks for p in seen.procs), now)
@@ -152,7 +157,7 @@ class JobWatch:
             mine = [seen for seen in sruns if seen.step == step.step]
             if step.running and step.step != "batch":
                 step.see_shared(mine, wrote.get(step.step, (0, 0)),
-                                [w for other, w in wrote.items() if other != step.step], now)
+                                [w for other, w in wrote.items() if other != step.step], self.inlets, now)
         return wrote
 
     def _grow(self, step: StepWatch, worker: WorkerWatch, seen: TaskLook,
@@ -188,6 +193,7 @@ class JobWatch:
                 step.sruns = [(s.pid, s.start) for s in sruns if step.launch_port in s.ports]
             if not step.sruns and step.step != "batch" and mine and not self._others_own(step, mine):
                 step.sruns = [(s.pid, s.start) for s in mine]
+            step.drops = any(s.drops for s in sruns if (s.pid, s.start) in step.sruns)
         if self.facts.get("by") == "plugin" or now - self.came < PARENTAGE_AFTER_S:
             return
         for found in stepds:
@@ -217,7 +223,7 @@ class JobWatch:
             return True
         return any(s.running and not s.sruns and s.step != "batch"
                    and (s.holds_shared(node) or not s.launch_host)
-                   and not any(w.has_file for w in s.workers.values()) for s in self.steps.values())
+                   and not any(w.holds_all for w in s.workers.values()) for s in self.steps.values())
 
     # -- GPUs
 

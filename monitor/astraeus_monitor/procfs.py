@@ -47,6 +47,7 @@ class FdInfo(msgspec.Struct, frozen=True):
     pos: int
     flags: int
     ino: int
+    mnt: int = 0
 
     @property
     def writes(self) -> bool:
@@ -196,7 +197,13 @@ class Proc:
         """Position and flags of an open file: asks the kernel, not the file system."""
         data = b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096)
         pos, flags = _number(data, b"\npos:"), _number(data, b"\nflags:", 8)
-        return None if pos is None or flags is None else FdInfo(pos, flags, _number(data, b"\nino:") or 0)
+        if pos is None or flags is None:
+            return None
+        return FdInfo(pos, flags, _number(data, b"\nino:") or 0, _number(data, b"\nmnt_id:") or 0)
+
+    def terminal(self, pid: int, fd: int) -> int | None:
+        """Number of the terminal whose master an open file is: N of /dev/pts/N."""
+        return _number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\ntty-index:")
 
     def mount_of(self, pid: int, fd: int) -> int | None:
         """Id of the mount that an open file lies on, as in its mount table."""
