@@ -167,7 +167,7 @@ class Finder:
             for p in self.procs.values():
                 pipe = self.held.get(p.pid, {}).get(0, "")
                 if pipe.startswith("pipe:"):
-                    files = self._follow(p.pid, set())[0]
+                    files = self._follow(p.pid, set(), (1,))[0]
                     holders = [(pid, self.procs[pid].start, fd) for pid, fd in sorted(files)]
                     if holders:
                         self.routes.inlets.append(Inlet(pipe, holders))
@@ -194,13 +194,16 @@ class Finder:
             self.seen[pid, fd] = output_kind(self.proc, self.kinds, pid, fd, target)
         return self.seen[pid, fd]
 
-    def _follow(self, pid: int, passed: set[int]) -> tuple[set[tuple[int, int]], set[str]]:
-        """Files (PID, descriptor) where what a process writes ends, and the kinds of its other ends."""
+    def _follow(self, pid: int, passed: set[int], fds: tuple[int, ...] = (1, 2),
+                ) -> tuple[set[tuple[int, int]], set[str]]:
+        """Files (PID, descriptor) where what a process writes ends, and the kinds of its other ends. What a reader
+        reads goes to its standard output: its errors are its own words (``cat FIFO > /dev/null`` once seemed to print
+        into the job's file)."""
         files: set[tuple[int, int]] = set()
         ends: set[str] = set()
         passed.add(pid)
         held = self.held.get(pid, {})
-        for fd in (1, 2):
+        for fd in fds:
             target = held.get(fd, "")
             if not target:
                 continue
@@ -212,7 +215,7 @@ class Finder:
             if not readers:
                 ends.add("other" if kind == "file" else kind)
             for reader in readers - passed:
-                more, kinds = self._follow(reader, passed)
+                more, kinds = self._follow(reader, passed, (1,))
                 files |= more
                 ends |= kinds
         p = self.procs[pid]

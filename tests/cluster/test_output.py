@@ -15,7 +15,7 @@ PRINTER = "python3 -u /opt/workloads/printer.py {stop}"
 WAYS = {
     "own": "srun -o {log}.%t " + PRINTER,
     "redirected": PRINTER + " > {log} 2>&1",
-    "bar": "srun " + PRINTER + " --bar",
+    "bar": "srun -u " + PRINTER + " --bar",
     "tee": PRINTER + " 2>&1 | tee {log} > /dev/null",
     "srun-tee": "srun " + PRINTER + " 2>&1 | tee {log} > /dev/null",
     "logging": PRINTER + " --log {log} > /dev/null 2>&1",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from astraeus_monitor import survey
+from astraeus_monitor import read_output, survey
 from astraeus_monitor.look import Ask, Memory, SrunAsk, SrunLook, TaskAsk, TaskLook, look
 from astraeus_monitor.outputs import log_like
 from astraeus_monitor.procfs import FdInfo
@@ -60,6 +60,9 @@ WAYS: dict[str, tuple[str, Way, dict[str, int], str]] = {
         ("bash", SHELL, {1: 90, 2: 90}, {}), ("python3", {1: "pipe:[1]", 2: "pipe:[1]"}, {}, {}),
         ("tee", {0: "pipe:[1]", 1: NULL, 2: SLURM, 3: "/o/any"}, {2: 90, 3: 7}, {0: READ})],
         {SLURM: 90, "/o/any": 7}, ""),
+    "cat to nobody, its errors to a file": ("batch", [
+        ("bash", SHELL, {1: 90, 2: 90}, {}), ("python3", {1: "FIFO", 2: "FIFO"}, {}, {}),
+        ("cat", {0: "FIFO", 1: NULL, 2: SLURM}, {2: 90}, {0: READ})], {SLURM: 90}, "null"),
     "grep, then tee": ("batch", [
         ("python3", {1: "pipe:[1]", 2: "pipe:[1]"}, {}, {}),
         ("grep", {0: "pipe:[1]", 1: "pipe:[2]", 2: NULL}, {}, {0: READ}),
@@ -209,6 +212,42 @@ def test_srun_without_a_file(proc: FakeProc, tmp_path: Path, fds: dict[int, str]
     lab.look()
     step = lab.record().steps[0]
     assert (step.output_to, step.unknown[0].reason) == (to, why)
+
+
+def test_read_output(proc: FakeProc, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("x" * 500)
+    (tmp_path / "link").symlink_to(log)
+    os.mkfifo(tmp_path / "fifo")
+    proc.add(10, fds={1: str(log), 3: str(log)}, pos={1: 500}, modes={1: APPEND, 3: READ})
+    proc.add(11, fds={1: "/hung/log"}, pos={1: 90})
+    proc.add(12, fds={1: f"{tmp_path}/gone (deleted)"}, pos={1: 7})
+    hung = read_output.Seen("hung")
+    asked = {"/hung/log": hung, "/hung/other": hung}
+
+    def read(*paths: str, grow: int = 0) -> list[read_output.Output]:
+        def sleep(_: float) -> None:
+            proc.add(11, fds={1: "/hung/log"}, pos={1: 90 + grow})
+        found = read_output.read(paths, 5 if grow else 0, proc, sleep, lambda p: asked.get(p) or read_output.asked(p))
+        return found.files
+
+    [first, link] = read(str(log), f"{tmp_path}/link")
+    assert (first.kind, first.size, first.holders) == ("file", 500, [read_output.Holder(10, "python3", 1, 500, True)])
+    assert first.age_s is not None
+    assert 0 <= first.age_s < 60
+    assert link.holders == first.holders
+    [grown] = read("/hung/log", grow=8)
+    assert (grown.kind, grown.size, grown.grew, grown.age_s, grown.unknown) == ("file", None, 8, 5, "")
+    [gone] = read(f"{tmp_path}/gone")
+    assert (gone.kind, gone.size, [h.pos for h in gone.holders]) == ("file", None, [7])
+    why = {one.path: one.unknown for one in read(
+        NULL, f"{tmp_path}/fifo", str(tmp_path), f"{tmp_path}/none", "/hung/other", "/dev/pts/0")}
+    assert why == {
+        NULL: "output goes to /dev/null", f"{tmp_path}/fifo": "output goes to a FIFO",
+        str(tmp_path): "it is a directory",
+        f"{tmp_path}/none": "there is no such file, and no process has it open",
+        "/hung/other": "its file system does not answer within 2 s, and no process is seen to have it open",
+        "/dev/pts/0": "output goes to a terminal"}
 
 
 @pytest.mark.parametrize(("words", "env", "drops"), [
