@@ -27,7 +27,7 @@ WAYS = {
     "srun-null": "srun bash -c '" + PRINTER + " > /dev/null 2>&1; true'",
     "pty": "srun -u " + PRINTER,
     "label": "srun --label " + PRINTER,
-    "rotated": "(while sleep 10; do mv {log} {log}.1; done) & " + PRINTER + " > {log}",
+    "rotated": "(sleep 10; mv {log} {log}.1; sleep 30; mv {log}.1 {log}.2) & " + PRINTER + " > {log}",
     "truncated": "(while sleep 7; do : > {log}; done) & " + PRINTER + " > {log}",
     "deleted": PRINTER + " > {log} & sleep 5; rm {log}; wait",
 }
@@ -75,6 +75,26 @@ def test_ways_of_output(site: Site) -> None:
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_every_way_of_output(site: Site, part: int) -> None:
     judged(site, tuple(way for way in WAYS if way not in SHORT)[part::3])
+
+
+@pytest.mark.full
+def test_srun_on_a_login_node(site: Site) -> None:
+    """No monitor sees its file; while the task writes it is left alone, and found once it writes nothing."""
+    name = f"login-{time.time_ns():x}"
+    stop = f"/home/alice/{name}.stop"
+    command = f"salloc -J {name} -n1 --stall-after=30s srun {PRINTER.format(stop=stop)} > /home/alice/{name}.txt"
+    site.cluster.background("ctl", ["bash", "-c", command], f"/home/alice/{name}.log", user="alice")
+    job = int(wait_for(lambda: site.cluster.run("ctl", ["squeue", "-h", "-n", name, "-o", "%A"]).out.strip(), 60,
+                       what="the allocation"))
+    wait_for(lambda: site.progress(job)["workers"], 60, every=1, what="its worker")
+    site.quiet_for([job], 60)
+    site.cluster.run("ctl", ["touch", stop])
+    touched = time.time()
+    found = site.wait_finding("stalled", job, timeout=80)["stall"]
+    assert found["evidence"].startswith("nothing written since "), found
+    assert "(its output can't be seen)" in found["evidence"]
+    assert abs(datetime.fromisoformat(found["since"]).timestamp() - touched) <= 17
+    site.cluster.run("ctl", ["scancel", str(job)])
 
 
 @pytest.mark.full
