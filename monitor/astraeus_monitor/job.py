@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,6 @@ class JobWatch:
         self.dropped = False
         self.memory = Memory()
         self.sruns = out.Sruns()
-        self.look_sruns: list[SrunLook] = []
-        self.inlets: dict[str, list[tuple[int, int, int]]] = {}
-        """Pipes that the batch script's processes read, and the files where that ends."""
         self.saved_steps: dict[str, Any] = {}
         self.deep_at = now
         self.hung = False
@@ -145,19 +143,18 @@ class JobWatch:
             worker = step.workers.get(seen.rank) if step else None
             if step and worker and worker.running:
                 self.restless |= worker.see(seen, now)
-                if step.step == "batch" and seen.to is not None:
-                    self.inlets = {inlet.pipe: inlet.holders for inlet in seen.inlets}
                 self._grow(step, worker, seen, wrote, now)
         self.memory.kinds.update({f"{f.ino}:{f.path}": "file" for seen in [*tasks, *sruns] for f in seen.files})
         self.memory.keep((p for seen in tasks for p in seen.procs), now)
 
     def _see_sruns(self, sruns: list[SrunLook], now: float) -> dict[str, tuple[int, int] | None]:
         wrote = self.sruns.wrote(sruns)
+        inlets = {inlet.pipe: inlet.holders for _, worker in self.running() for inlet in worker.inlets}
         for step in self.steps.values():
             mine = [seen for seen in sruns if seen.step == step.step]
             if step.running and step.step != "batch":
                 step.see_shared(mine, wrote.get(step.step, (0, 0)),
-                                [w for other, w in wrote.items() if other != step.step], self.inlets, now)
+                                [w for other, w in wrote.items() if other != step.step], inlets, now)
         return wrote
 
     def _grow(self, step: StepWatch, worker: WorkerWatch, seen: TaskLook,
@@ -267,10 +264,7 @@ class JobWatch:
         """For the report."""
         facts = self.facts
         unknown = [report.Unknown("registry", "too many tasks")] if self.too_much else []
-
-        def gpus_of(step: StepWatch, worker: WorkerWatch) -> tuple[list[report.Gpu], list[report.Unknown]]:
-            return self._gpus_of(step, worker, now)
-
+        gpus_of = partial(self._gpus_of, now=now)
         return report.Job(
             job=self.job, nonce=self.nonce, restarts=integer(facts.get("restarts")),
             leader=integer(facts.get("leader")), uid=integer(facts.get("uid")), user=facts.get("user", ""),

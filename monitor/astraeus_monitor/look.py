@@ -186,7 +186,8 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
         seen.procs.append(p)
     for p in worker_processes(seen.procs, ask.launchers):
         p.worker = True
-    aside = beside(seen.procs)
+    aside = beside(seen.procs) if deep else {
+        p.pid for p in seen.procs if p.pid in task.known and p.id not in ask.outs}
     routes = Finder(proc, memory.kinds, seen.procs, held, aside).find(inlets=task.step == "batch") if deep else None
     if routes:
         seen.files, seen.to, seen.inlets = routes.files, routes.to, routes.inlets

@@ -227,7 +227,7 @@ class Finder:
         found = []
         for fd, target in list(self.held.get(p.pid, {}).items())[:MAX_FDS]:
             if fd > 2 and target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")):
-                info = self.proc.fdinfo(p.pid, fd)
+                info = self.proc.fdinfo(p.pid, fd) if self.proc.may_write(p.pid, fd) else None
                 if info and log_like(target, info) and self._note(p.pid, fd, log=True):
                     found.append(fd)
         return found

@@ -201,6 +201,13 @@ class Proc:
             return None
         return FdInfo(pos, flags, _number(data, b"\nino:") or 0, _number(data, b"\nmnt_id:") or 0)
 
+    def may_write(self, pid: int, fd: int) -> bool:
+        """Whether an open file may be open for writing, by one question where ``fdinfo`` takes three."""
+        try:
+            return bool(os.lstat(f"{self.root}/{pid}/fd/{fd}").st_mode & 0o200)
+        except GONE:
+            return False
+
     def terminal(self, pid: int, fd: int) -> int | None:
         """Number of the terminal whose master an open file is: N of /dev/pts/N."""
         return _number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\ntty-index:")

@@ -8,6 +8,7 @@ from typing import Any
 from astraeus_protocol import report
 
 from .look import TaskLook
+from .outputs import Inlet
 from .procfs import Stat
 from .sources import output as out
 from .sources.metric import MetricClock
@@ -64,6 +65,7 @@ class WorkerWatch:
         self.quiet = out.Quiet(now)
         self.to: str | None = None
         """Where its output goes, as in ``outputs.Routes``; None: not known yet."""
+        self.inlets: list[Inlet] = []
         self.has_file = False
         """Files hold its output, or part of it."""
         self.outs: dict[Identity, list[int]] = {}
@@ -112,7 +114,8 @@ class WorkerWatch:
         if not seen.procs:
             return False
         self.frozen = seen.frozen
-        self.to = self.to if seen.to is None else seen.to
+        if seen.to is not None:
+            self.to, self.inlets = seen.to, seen.inlets
         self.outs = {p.id: p.outs for p in seen.procs if not p.aside}
         self.quiet.see(seen.procs, now)
         self.tree = [p.id for p in seen.procs]
