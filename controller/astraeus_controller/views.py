@@ -98,7 +98,7 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
     return {
         "worker": worker.name, "step": step.step, "rank": worker.rank, "node": worker.node, "pid": worker.pid,
         "state": STATES.get(worker.state, worker.state), "finding": found.kind if found else None,
-        "last_output_at": iso(worker.output_at),
+        "last_output_at": iso(worker.output_at), "output_to": worker.output_to, "last_write_at": iso(worker.quiet_at),
         "gpus": [{"index": g.index, "busy": g.busy, "last_busy_at": iso(g.busy_at) if g.ever_busy else None}
                  for g in worker.gpus],
         "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": None,
@@ -152,9 +152,10 @@ def _stalled_in(picture: Picture, step: StepView, worker: WorkerView) -> float |
         metric = metric_of(worker, step.policy.progress_metric)
         return None if metric is None or metric.unchanged_s is None else round(
             max(0.0, step.policy.after - metric.unchanged_s), 1)
-    if worker.output_s is None:
+    silent = worker.quiet_s if worker.output_s is None else worker.output_s
+    if silent is None:
         return None
-    still = [worker.output_s]
+    still = [silent]
     if worker.gpus:
         idle = [gpu.idle_s for gpu in worker.gpus]
         if None in idle:

@@ -19,6 +19,7 @@ from .loop import Monitor
 from .procfs import Proc
 
 USAGE = """usage: astraeus-monitor run [options]
+       astraeus-monitor read output PATH... [--json] [--watch SECONDS]
        astraeus-monitor read metric URL NAME [--json] [--watch SECONDS]
        astraeus-monitor read nccl_log PATH [--json] [--watch SECONDS]
        astraeus-monitor read process PID [--json] [--watch SECONDS]

@@ -49,6 +49,7 @@ class FdInfo(msgspec.Struct, frozen=True):
     pos: int
     flags: int
     ino: int
+    mnt: int = 0
 
     @property
     def writes(self) -> bool:
@@ -206,7 +207,20 @@ class Proc:
         """Position and flags of an open file: asks the kernel, not the file system."""
         data = b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096)
         pos, flags = _number(data, b"\npos:"), _number(data, b"\nflags:", 8)
-        return None if pos is None or flags is None else FdInfo(pos, flags, _number(data, b"\nino:") or 0)
+        if pos is None or flags is None:
+            return None
+        return FdInfo(pos, flags, _number(data, b"\nino:") or 0, _number(data, b"\nmnt_id:") or 0)
+
+    def may_write(self, pid: int, fd: int) -> bool:
+        """Whether an open file may be open for writing, by one question where ``fdinfo`` takes three."""
+        try:
+            return bool(os.lstat(f"{self.root}/{pid}/fd/{fd}").st_mode & 0o200)
+        except GONE:
+            return False
+
+    def terminal(self, pid: int, fd: int) -> int | None:
+        """Number of the terminal whose master an open file is: N of /dev/pts/N."""
+        return _number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\ntty-index:")
 
     def mount_of(self, pid: int, fd: int) -> int | None:
         """Id of the mount that an open file lies on, as in its mount table."""

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 from astraeus_protocol import report
 
+from . import read_output
 from .clock import Clock
 from .procfs import Proc
 from .read_process import ProcessReading, process, text
@@ -26,6 +27,7 @@ UNKNOWN = 3
 LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 WATCH_MAX_S = 3600
 CHUNK = 4 << 20
+PATHS_MAX = 256
 
 
 class ReadFault(Exception):
@@ -42,7 +44,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is printed with ``--json``: the reading, or why there is none."""
 
     source: str
-    reading: report.Metric | Words | ProcessReading | None = None
+    reading: report.Metric | Words | ProcessReading | read_output.Outputs | None = None
     unknown: str = ""
 
 
@@ -56,10 +58,14 @@ def main(words: list[str]) -> int:
             answer = nccl_log(path, watch_s, time.sleep)
         case ["process", pid]:
             answer = _process(pid, watch_s)
+        case ["output", _, *_]:
+            answer = output(words[1:], watch_s, Proc(), time.sleep)
+        case ["output"]:
+            raise ReadFault("write read output PATH, such as read output /home/alice/slurm-42.out")
         case ["metric", *_]:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
-            raise ReadFault("write read metric URL NAME, read nccl_log PATH, or read process PID")
+            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, or read process PID")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -111,6 +117,14 @@ def _process(pid: str, watch_s: float) -> Answer:
     return Answer("process", unknown=found) if isinstance(found, str) else Answer("process", reading=found)
 
 
+def output(paths: list[str], watch_s: float, proc: Proc, sleep: Callable[[float], None]) -> Answer:
+    """Each path; unknown where one of them is."""
+    if len(paths) > PATHS_MAX:
+        raise ReadFault(f"{len(paths)} paths are too many; write {PATHS_MAX} at most")
+    found = read_output.read(paths, watch_s, proc, sleep)
+    return Answer("output", found, next((one.unknown for one in found.files if one.unknown), ""))
+
+
 def _place(url: str) -> tuple[str, int]:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -126,6 +140,8 @@ def _text(answer: Answer) -> str:
     if answer.reading is None:
         return f"{answer.source}: unknown: {answer.unknown}"
     reading = answer.reading
+    if isinstance(reading, read_output.Outputs):
+        return read_output.text(reading)
     if isinstance(reading, Words):
         return _of_word(reading.word)
     if isinstance(reading, ProcessReading):

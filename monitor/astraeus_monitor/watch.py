@@ -43,6 +43,12 @@ class StepWatch:
         self.gaps = out.Gaps()
         self.words = Words()
         self.sruns: list[Identity] = []
+        self.relays: list[tuple[int, int, int]] = []
+        """(PID, start, descriptor): files into which others of the job hand on what its sruns write into pipes."""
+        self.drops = False
+        """Its srun throws the output away."""
+        self.to = ""
+        """Where else its sruns write, as in ``outputs.Routes``."""
         self.shared_seen = False
         self.shared_at = now
         """When its shared file was last looked at."""
@@ -120,10 +126,19 @@ class StepWatch:
         """Something of its output grew."""
         self.gaps.grew(now)
 
+    @property
+    def holders(self) -> list[Identity]:
+        """Who holds its shared file."""
+        return [*self.sruns, *((pid, start) for pid, start, _ in self.relays)]
+
     def see_shared(self, looks: list[SrunLook], wrote: tuple[int, int] | None,
-                   others: list[tuple[int, int] | None], now: float) -> None:
-        """Take what its sruns hold in."""
-        files = [file for seen in looks for file in seen.files]
+                   others: list[tuple[int, int] | None], inlets: dict[str, list[tuple[int, int, int]]],
+                   now: float) -> None:
+        """Take what its sruns hold in. ``inlets``: pipes that others of the job read, and where that ends."""
+        files = [] if self.drops else [file for seen in looks for file in seen.files]
+        into = [target for seen in looks for target in seen.into]
+        self.relays = [holder for target in into for holder in inlets.get(target, ())]
+        self.to = "null" if self.drops else next((out.place(target) for target in into), "")
         self.shared_seen, self.shared_missed, self.shared_at = bool(files), "", now
         if files and self.growth.moved(files, now) is not None and out.by_own_doing(wrote, others):
             self.growth.grew(now)
@@ -166,8 +181,9 @@ class StepWatch:
         elif self.shared_seen:
             output_s = round(now - self.growth.last, 2)
         elif self.running and self.step != "batch" and self.holds_shared(node) and not any(
-                w.has_file or w.missed for w in self.workers.values()):
-            why = ("srun has no file open for the output" if self.sruns else
+                w.holds_all or w.missed for w in self.workers.values()):
+            why = (f"srun's {out.WORDS[self.to]}" if self.to in out.WORDS else
+                   "srun has no file open for the output" if self.sruns else
                    f"output goes through srun on {self.launch_host}, which the monitor does not find there")
             unknown.append(report.Unknown("output", why))
         if self.running and self.words.fault:
@@ -180,6 +196,7 @@ class StepWatch:
             node_id=integer(facts.get("node_id")), nodelist=facts.get("nodelist", ""),
             settings=settings(facts), plugin=self.plugin, ended=self.ended_at is not None, output_s=output_s,
             looked_s=0 if output_s is None else round(now - self.shared_at, 2),
+            output_to="" if self.shared_seen else self.to,
             output_gap_s=gap, log=log, finished=self.words.record(now) if self.running else None,
             workers=[w.record(now, gpus_of(self, w), self.step, ties=not self.tied)
                      for w in self.workers.values()],
@@ -188,7 +205,7 @@ class StepWatch:
     def save(self) -> dict[str, Any]:
         """For the clock file."""
         return {"growth": self.growth.save(), "gaps": list(self.gaps.gaps), "gap_last": self.gaps.last,
-                "words": self.words.save(),
+                "words": self.words.save(), "drops": self.drops,
                 "tied": self.tied, "sruns": self.sruns, "shared": self.shared_seen, "end_told": self.end_told,
                 "ended_at": self.ended_at, "workers": {str(r): w.save() for r, w in self.workers.items()}}
 
@@ -200,6 +217,7 @@ class StepWatch:
         self.words.load(saved.get("words", self.words.save()))
         self.tied, self.shared_seen, self.end_told = saved["tied"], saved["shared"], saved["end_told"]
         self.sruns = [(int(pid), int(start)) for pid, start in saved["sruns"]]
+        self.drops = bool(saved.get("drops"))
         for rank, worker in saved["workers"].items():
             if int(rank) in self.workers:
                 self.workers[int(rank)].load(worker)

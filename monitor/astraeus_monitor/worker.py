@@ -8,6 +8,7 @@ from typing import Any
 from astraeus_protocol import report
 
 from .look import TaskLook
+from .outputs import Inlet
 from .procfs import Stat
 from .sources import output as out
 from .sources.metric import MetricClock
@@ -61,8 +62,13 @@ class WorkerWatch:
         self.written, self.cpu = Written(), TreeCpu(now, HERTZ)
         self.metrics: dict[str, MetricClock] = {}
         """By name, those that the run names."""
-        self.others: list[str] = []
+        self.quiet = out.Quiet(now)
+        self.to: str | None = None
+        """Where its output goes, as in ``outputs.Routes``; None: not known yet."""
+        self.inlets: list[Inlet] = []
         self.has_file = False
+        """Files hold its output, or part of it."""
+        self.outs: dict[Identity, list[int]] = {}
         self.faults: list[tuple[str, str]] = []
         self.looked_at = now
         self.missed = "not looked at yet"
@@ -80,6 +86,11 @@ class WorkerWatch:
         """The next look is to read all its sockets."""
         self.absent_since: float | None = None
         self.oom = OomWatch()
+
+    @property
+    def holds_all(self) -> bool:
+        """Files hold all of its output that anybody could see: no srun is needed."""
+        return self.has_file and not self.to
 
     @property
     def running(self) -> bool:
@@ -102,7 +113,11 @@ class WorkerWatch:
         self.missed, self.faults, self.suspect, self.looked_at = "", list(seen.faults), False, now
         if not seen.procs:
             return False
-        self.frozen, self.others = seen.frozen, seen.others
+        self.frozen = seen.frozen
+        if seen.to is not None:
+            self.to, self.inlets = seen.to, seen.inlets
+        self.outs = {p.id: p.outs for p in seen.procs if not p.aside}
+        self.quiet.see(seen.procs, now)
         self.tree = [p.id for p in seen.procs]
         self.holds_gpu = {p.id: p.gpu for p in seen.procs}
         self.launchers.update(self.cpu.see(seen.procs, now))
@@ -110,7 +125,8 @@ class WorkerWatch:
         self.helpers = {p.id for p in seen.procs if p.ppid in workers and not p.worker
                         and is_copy(p, workers[p.ppid])}
         self.written.see(seen.procs, now)
-        self.has_file = bool(seen.files)
+        # A wrapper's file is not where a training prints that was sent to /dev/null.
+        self.has_file = bool(seen.files) and self.to not in ("null", "nothing")
         self.oom.see(seen.oom, now)
         return self.roster.see(seen.procs)
 
@@ -135,7 +151,7 @@ class WorkerWatch:
         metrics = list(self.metrics.values()) if self.running else []
         unknown += [report.Unknown("metric", clock.why) for clock in metrics if clock.why]
         unknown += self._closer_unknown() if self.running else []
-        output_s = writing_s = cpu_idle_s = None
+        output_s = writing_s = cpu_idle_s = quiet_s = None
         if self.running and self.missed:
             unknown += [report.Unknown(source, self.missed) for source in ("output", "written", "cpu")]
         elif self.running:
@@ -144,14 +160,16 @@ class WorkerWatch:
                 unknown.append(report.Unknown("written", "not looked at twice yet"))
             if self.has_file:
                 output_s = now - self.growth.last
-            else:
-                why = out.reason(self.others, step)
-                if why:
-                    unknown.append(report.Unknown("output", why))
+            if self.to:
+                quiet_s = self.quiet.seconds(now)
+            why = "" if self.has_file and not self.to else out.reason(self.to or "", step)
+            if why:
+                unknown.append(report.Unknown("output", why))
         return report.Worker(
             rank=self.rank, local=self.local, pid=self.pid, start=self.start, state=self.state,
             exit_status=self.exit_status, exit_s=None if self.running else rounded(now - self.exit_at),
             output_s=rounded(output_s), writing_s=rounded(writing_s), cpu_idle_s=rounded(cpu_idle_s),
+            quiet_s=rounded(quiet_s), output_to=self.to or "" if self.running else "",
             looked_s=round(now - self.looked_at, 2), began_s=round(now - self.began, 2),
             processes=[p.record(now, HERTZ, ties=ties) for p in self.roster.processes],
             gpus=gpus[0] if self.running else [], metrics=[clock.record(now) for clock in metrics],
@@ -176,6 +194,7 @@ class WorkerWatch:
             "launchers": [[*key, verdict] for key, verdict in self.launchers.items()],
             "processes": [p.save() for p in self.roster.processes], "file": self.has_file, "tree": self.tree,
             "metrics": [clock.save() for clock in self.metrics.values()],
+            "quiet": self.quiet.save(), "to": self.to, "outs": [[*key, fds] for key, fds in self.outs.items()],
             "oom": [self.oom.first, self.oom.last, self.oom.at]}
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -186,7 +205,10 @@ class WorkerWatch:
         self.written.load(saved["written"])
         self.cpu.busy_at = float(saved["cpu_busy_at"])
         self.launchers = {(int(pid), int(start)): bool(verdict) for pid, start, verdict in saved["launchers"]}
-        self.has_file = bool(saved["file"])
+        self.has_file, self.to = bool(saved["file"]), saved.get("to")
+        if "quiet" in saved:
+            self.quiet.load(saved["quiet"])
+        self.outs = {(int(pid), int(start)): [int(fd) for fd in fds] for pid, start, fds in saved.get("outs", ())}
         self.tree = [(int(pid), int(start)) for pid, start in saved["tree"]]
         self.metrics = {clock.name: clock for clock in map(MetricClock.load, saved.get("metrics", ()))}
         self.oom.first, self.oom.last, self.oom.at = saved.get("oom", (None, None, 0.0))

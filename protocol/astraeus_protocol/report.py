@@ -236,6 +236,12 @@ class Worker(msgspec.Struct, omit_defaults=True):
     output_s: float | None = None
     """Since one of its own files last grew, or since the watch of it began. None: it has no file of its own,
     or it could not be read; then its step's shared file counts."""
+    output_to: str = ""
+    """Where its output goes beside that, unseen by its node: pipe, socket, fifo, pty, device, other (the first two and
+    pty are what an srun of the step may hold the other end of); null: all of it to /dev/null; nothing: it is closed."""
+    quiet_s: float | None = None
+    """Where its output goes elsewhere: since its process tree last wrote a byte to anything, or since the watch of it
+    began. It printed nothing in this time, whatever it does. None: not needed, or not known."""
     writing_s: float | None = None
     """For how long its process tree has written 1 MiB or more to files at each look; 0: it does not."""
     cpu_idle_s: float | None = None
@@ -276,6 +282,8 @@ class Step(msgspec.Struct, omit_defaults=True):
     file knows. None elsewhere."""
     looked_s: float = 0
     """Since that file was last looked at."""
+    output_to: str = ""
+    """Where its srun writes instead, as of a worker: null where it throws the output away, too."""
     output_gap_s: float | None = None
     """Its usual (median) gap between two growths of output, over the last 20."""
     log: str = ""

@@ -102,3 +102,10 @@ def launcher(count: int = 4, **of_world: Any) -> World:
     procs = [Proc(pid=4240 + i, rank=str(i), ties=ties[i]) for i in range(count)]
     rank = Rank(rank=0, node="c1", procs=procs, gpus=[0, 1], busy=every(5))
     return World(ranks=[rank], step="batch", job_settings=dict(ASKED), **of_world)
+
+
+def unseen(world: World, to: str, quiet: Times, ranks: Iterable[int] | None = None) -> World:
+    """The output of these ranks goes where nobody sees it; ``quiet``: when they last wrote anything."""
+    for rank in world.ranks if ranks is None else [world.ranks[rank] for rank in ranks]:
+        rank.to, rank.quiet = to, quiet
+    return world

@@ -108,6 +108,10 @@ class Rank:
     unreadable: list[int] = field(default_factory=list)
     """GPUs whose utilisation can't be read."""
     output: Times | None = None
+    to: str = ""
+    """Where its output goes unseen."""
+    quiet: Times | None = None
+    """When its processes last wrote anything, told where its output goes unseen; None: not known."""
     cpu: Times = field(default_factory=lambda: every(5))
     writing: Spans = field(default_factory=list)
     metric: Times | None = None
@@ -124,7 +128,11 @@ class Rank:
                        writing_s=within(self.writing, t) or 0.0, cpu_idle_s=t - self.cpu(t))
         if self.output is not None:
             found.output_s = t - self.output(t)
+        found.output_to = self.to
+        if self.to and self.quiet is not None:
+            found.quiet_s = t - self.quiet(t)
         if self.exit is not None and t >= self.exit[0]:
+            found.quiet_s = None
             found.state, found.exit_s, found.exit_status = "exited", t - self.exit[0], self.exit[1]
             return found
         if self.metric is not None:

@@ -72,6 +72,13 @@ class Gang(msgspec.Struct, frozen=True):
         return self.most(self.quiet)
 
     @property
+    def waits_s(self) -> float:
+        """For how long the pulse of more than half of the others has been gone, seconds; 0: it is not."""
+        ages = sorted((member.process.pulse_gone_s or 0.0 for member in self.quiet), reverse=True)
+        needed = len(self.others or self.members) // 2  # one more than so many are more than half
+        return ages[needed] if len(ages) > needed else 0.0
+
+    @property
     def beats(self) -> bool:
         """The pulse of more than half of the members is known and present."""
         return 2 * len(self.beating) > len(self.members)

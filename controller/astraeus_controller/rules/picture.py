@@ -114,6 +114,11 @@ class WorkerView(msgspec.Struct, frozen=True):
     oom: Oom | None = None
     oom_at: float | None = None
     """Unix time at which the last kill for lack of memory was noticed."""
+    output_to: str = ""
+    """Where its output goes unseen, as the report says; ``null``: to nobody."""
+    quiet_s: float | None = None
+    """Where its output is not known: since its processes last wrote a byte to anything."""
+    quiet_at: float | None = None
 
 
 class StepView(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from astraeus_protocol.report import Wait
 from . import stacks
 from .gang import Gang, Member, Sign
 from .picture import GpuView, StepView, WorkerView
+from .readings import Last
 from .storage import storage_waits
 
 NOBODY = "no rank stands out"
@@ -26,8 +27,20 @@ def clock(at: float, now: float) -> str:
     return then.strftime("%H:%M UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC")
 
 
-def no_output(at: float, now: float) -> str:
-    return f"no output since {clock(at, now)}"
+PLACES = {"null": "its output goes to /dev/null", "nothing": "its output is closed",
+          "pty": "its output goes to a terminal", "fifo": "its output goes to a FIFO"}
+
+
+def no_output(last: Last, now: float) -> str:
+    """``no output since 14:02 UTC``, or how silence is known of output that can't be seen."""
+    if not last.unseen:
+        return f"no output since {clock(last.at, now)}"
+    return f"nothing written since {clock(last.at, now)} ({where(last)})"
+
+
+def where(last: Last) -> str:
+    """``its output goes to /dev/null``"""
+    return PLACES.get(last.unseen, "its output can't be seen")
 
 
 def last_words(line: str, at: float, now: float) -> str:

@@ -77,9 +77,9 @@ def _whole(step: StepView, gang: Gang | None, stalled: Sequence[Judged], now: fl
     output = min((j.output for j in stalled if j.output), key=lambda last: last.age)
     guilty = culprits(gang) if gang else ()
     if gang is not None and gang.waits and (gang.signs or guilty):
-        said = f"{say.no_output(output.at, now)}; {say.of_gang(step, gang, guilty)}"
+        said = f"{say.no_output(output, now)}; {say.of_gang(step, gang, guilty)}"
     else:
-        parts = [say.no_output(output.at, now), looks, say.many_on_storage(step, guilty), say.named(guilty),
+        parts = [say.no_output(output, now), looks, say.many_on_storage(step, guilty), say.named(guilty),
                  stacks.seen(gang, guilty) if gang else "", say.killed(step)]
         said = "; ".join(part for part in parts if part)
     return for_step(step, gang, guilty, progress, verdict=STALLED, rule=rule, said=said,
@@ -93,7 +93,7 @@ def _single(step: StepView, judged: Judged, now: float, rule: str, looks: str) -
     assert output is not None, "a stalled worker has a last output"
     only = worker.processes[0] if len(worker.processes) == 1 else None
     signs = [sign for p in worker.processes if (sign := sign_of(worker, p))]
-    said = f"{say.no_output(output.at, now)}; {looks}"
+    said = f"{say.no_output(output, now)}; {looks}"
     if signs:
         said += f"; {say.named(signs)}"
     pid = signs[0].member.process.pid if signs else only.pid if only else worker.pid
@@ -105,7 +105,7 @@ def _single(step: StepView, judged: Judged, now: float, rule: str, looks: str) -
 
 def _evidence(step: StepView, output: Last, workers: Sequence[WorkerView]) -> dict[str, object]:
     return {
-        "output_s": round(output.age, 1),
+        "output_s": round(output.age, 1), "output_to": output.unseen,
         "ranks": [worker.rank for worker in workers],
         "gpus": [[w.rank, gpu.index, gpu.busy, gpu.idle_s and round(gpu.idle_s, 1)]
                  for w in workers for gpu in w.gpus][:64],

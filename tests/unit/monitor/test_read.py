@@ -115,11 +115,26 @@ def test_a_process_looked_at_twice() -> None:
     assert "pulse: " in text(found)
 
 
+def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "log").open("a") as log:
+        log.write("step 1\n")
+        log.flush()
+        assert main(["read", "output", log.name]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith(f"output: {log.name}: regular file, 7 bytes, last grew 0 s ago\n  PID {os.getpid()} (")
+        assert said.endswith(f", descriptor {log.fileno()}, at 7, appends\n")
+        assert main(["read", "output", log.name, "/dev/null", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["unknown"] == "output goes to /dev/null"
+    assert [one["kind"] for one in answer["reading"]["files"]] == ["file", "null"]
+
+
 @pytest.mark.parametrize(("words", "said"), [
     (["metric"], "write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step"),
-    (["gpu"], "write read metric URL NAME, read nccl_log PATH, or read process PID"),
+    (["gpu"], "write read output PATH, read metric URL NAME, read nccl_log PATH, or read process PID"),
     (["process", "x"], "x is no process id; write a number, such as read process 4242"),
     (["process", "0"], "0 is no process id"),
+    (["output"], "write read output PATH, such as read output /home/alice/slurm-42.out"),
     (["metric", "http://example.org/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
     (["metric", "https://127.0.0.1:9000/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
     (["metric", "http://127.0.0.1:port/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
