@@ -26,7 +26,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("framework", choices=sorted(BACKENDS))
     parser.add_argument("--steps", type=int, default=0, help="steps to run (0: no end, the default)")
     parser.add_argument("--step-seconds", type=float, default=0.1, help="wait for each batch (default 0.1)")
-    parser.add_argument("--print-every", type=int, default=20, metavar="N", help="each Nth step (default 20)")
+    parser.add_argument("--print-every", type=int, default=10, metavar="N", help="each Nth step (default 10)")
     parser.add_argument("--print-all", action="store_true", help="every rank prints, not only rank 0")
     parser.add_argument("--padding", type=int, default=0, metavar="BYTES", help="printed with each line")
     parser.add_argument("--fault", choices=sorted([*FAULTS, *LOADER_FAULTS, "xgroup", "skip"]))

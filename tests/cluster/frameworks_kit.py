@@ -104,16 +104,27 @@ class Training:
         self.times[kind] = round(time.clock_gettime(time.CLOCK_BOOTTIME) - self.began, 1)
         return found
 
+    def named(self, by: str) -> dict[str, object]:
+        """Who is named, as the scorecard asks it: nobody where the judge can't tell by such evidence."""
+        if by not in CAN_TELL:
+            return {"pid": None}
+        return {"pid": self.victim.task_pid, "node": self.victim.node}
+
     def lines(self) -> int:
         """Steps that it has printed."""
         return self.site.cluster.read_file("ctl", f"/home/alice/out-{self.job}.txt").count("step ")
 
-    def end(self, **verdict: object) -> None:
+    def end(self, expect: str, by: str = "", seen: str = "", **more: object) -> None:
         """Cancel; and where ASTRAEUS_VERDICTS names a file, say there what its recording must lead to."""
         kept = os.environ.get("ASTRAEUS_VERDICTS")
         if kept:
             now = time.clock_gettime(time.CLOCK_BOOTTIME)
-            row = {"job": self.job, "until": now, "fault_at": self.began, "title": self.title, **verdict}
+            row = {"job": self.job, "until": round(now, 1), "fault_at": round(self.began, 1), "title": self.title,
+                   "expect": expect}
+            if expect == "stalled":
+                row |= {"after": PATIENCE_S - 15, "within": PATIENCE_S + 30, "by": by, "seen": seen}
+                row |= self.named(by) | ({"suspect_within": 30} if by == "state" else {})
+            row |= more
             with open(kept, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         print(f"{self.title}: {self.times}")
@@ -237,7 +248,7 @@ def heals(training: Training) -> None:
     site, job, before = training.site, training.job, training.lines()
     training.stop("CONT")
     site.wait_event(job, "progress", timeout=60)
-    wait_for(lambda: training.lines() > before, 60, every=1, what="more steps")
+    wait_for(lambda: training.lines() > before, 120, every=1, what="more steps")
     assert not site.findings("stalled", job)
     shown = site.cluster.scontrol_show_job(job)
     assert (shown["JobState"], shown["Restarts"]) == ("RUNNING", "0")
