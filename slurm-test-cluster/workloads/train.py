@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from train_backends import BACKENDS
-from train_faults import FAULTS, LOADER_FAULTS, Trigger
+from train_faults import EACH_STEP, FAULTS, LOADER_FAULTS, Trigger
 
 
 def options() -> argparse.Namespace:
@@ -42,11 +42,12 @@ def main() -> None:
     if backend.rank == chosen.rank and chosen.fault in LOADER_FAULTS:
         backend.load_in_helpers(trigger)
     print(f"rank {backend.rank} of {backend.size}: {chosen.framework} {backend.version}, PID {os.getpid()}", flush=True)
-    step = 0
+    step, struck = 0, False
     while not chosen.steps or step < chosen.steps:
         time.sleep(chosen.step_seconds)
         batch = backend.batch()
-        if trigger.pulled() and chosen.fault in FAULTS:
+        if trigger.pulled() and chosen.fault in FAULTS and (not struck or chosen.fault in EACH_STEP):
+            struck = True
             FAULTS[chosen.fault]()
         loss = backend.step(batch, chosen.fault if trigger.pulled() else None)
         step += 1

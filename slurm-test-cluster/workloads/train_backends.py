@@ -129,7 +129,7 @@ class Mlx:
 class Mpi:
     """Allreduces of Open MPI: shared memory within a node, TCP between nodes; who waits spins."""
 
-    BYTES = 1 << 20
+    BYTES = 1 << 16
 
     def __init__(self) -> None:
         from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""What may go wrong on one rank of train.py: each function is called at every step from the fault's beginning on."""
+"""What may go wrong on one rank of train.py: a function each, called once, or at each step from its beginning on."""
 
 from __future__ import annotations
 
@@ -155,4 +155,5 @@ FAULTS: dict[str, Callable[[], object]] = {
     "sigkill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda: os._exit(0),
 }
+EACH_STEP = ("slow", "slowcpu", "store")
 LOADER_FAULTS = ("dl_stop", "dl_deadlock")

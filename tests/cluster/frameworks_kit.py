@@ -133,16 +133,13 @@ class Training:
 
 def command(launcher: str, interpreter: str, arguments: str) -> tuple[str, list[str], int | str]:
     """(script, sbatch's arguments, step) of four ranks on two nodes (`one-node`: eight on one)."""
-    # Who waits spins, and two cores carry all ranks of all scenarios.
-    nice = "nice -n 19"
+    # Who waits spins: two cores carry all ranks of all scenarios.
     run, yielding = "-m torch.distributed.run", "export OMPI_MCA_mpi_yield_when_idle=1\n"
     match launcher:
-        case "srun" if arguments.startswith("mlx"):
-            return f"srun --kill-on-bad-exit=0 {nice} {interpreter} -u {TRAIN} {arguments}", TWO_BY_TWO, 0
         case "srun":
             return f"srun --kill-on-bad-exit=0 {interpreter} -u {TRAIN} {arguments}", TWO_BY_TWO, 0
         case "srun-pmix":
-            return f"{yielding}srun --mpi=pmix {nice} {interpreter} -u {TRAIN} {arguments}", TWO_BY_TWO, 0
+            return f"{yielding}srun --mpi=pmix {interpreter} -u {TRAIN} {arguments}", TWO_BY_TWO, 0
         case "torchrun":
             at = "--rdzv-backend c10d --rdzv-id $SLURM_JOB_ID --rdzv-endpoint $(hostname):$((20000 + SLURM_JOB_ID))"
             return (f"srun {interpreter} {run} --nnodes 2 --nproc-per-node 2 {at} {TRAIN} {arguments}",
@@ -151,7 +148,7 @@ def command(launcher: str, interpreter: str, arguments: str) -> tuple[str, list[
             return (f"{interpreter} {run} --standalone --nproc-per-node 8 {TRAIN} {arguments}",
                     ["-N1", "-n1", "-c8"], "batch")
         case "mpirun":
-            return (f"{yielding}mpirun --bind-to none -n 4 {nice} {interpreter} -u {TRAIN} {arguments}",
+            return (f"{yielding}mpirun --bind-to none -n 4 {interpreter} -u {TRAIN} {arguments}",
                     ["-N1", "-n4"], "batch")
     raise ValueError(launcher)
 
@@ -165,7 +162,7 @@ def train(site: Site, framework: str, launcher: str, *, fault: str = "", options
     interpreter = interpreter_of(site, framework)
     backend = framework.partition("-")[0].removesuffix("4py")
     if backend == "mpi":
-        options += " --step-seconds 0.2 --print-every 5"
+        options += " --print-every 5"
     chosen = f"{backend} --rank {GUILTY} {f'--fault {fault}' if fault else ''} {options}"
     script, arguments, step = command(launcher, interpreter, chosen)
     job = site.submit(script + "\n", *arguments, f"--stall-after={PATIENCE_S}s", "-o", output, *more)
@@ -192,7 +189,9 @@ def processes(site: Site, job: int) -> list[dict[str, Any]]:
 
 def healthy(site: Site, job: int, ranks: int, timeout: float = 240) -> None:
     def beats() -> bool:
-        return [p["pulse_gone_s"] for p in processes(site, job)] == [0] * ranks
+        # A start that takes longer than the patience is a stall, until it steps.
+        found = [f for kind in ("stalled", "suspects") for f in site.findings(kind, job)]
+        return not found and [p["pulse_gone_s"] for p in processes(site, job)] == [0] * ranks
     wait_for(beats, timeout, every=2, what=f"{ranks} processes of job {job} with a pulse",
              saw=lambda: (processes(site, job), site.cluster.logs("ctl", f"/home/alice/out-{job}.txt", lines=8)))
 
@@ -247,9 +246,10 @@ def heals(training: Training) -> None:
     """SIGCONT: progress is said, the steps go on in the same attempt, and nobody exits."""
     site, job, before = training.site, training.job, training.lines()
     training.stop("CONT")
-    site.wait_event(job, "progress", timeout=60)
-    wait_for(lambda: training.lines() > before, 120, every=1, what="more steps")
-    assert not site.findings("stalled", job)
+    wait_for(lambda: not site.findings("stalled", job), 90, every=1, what=f"{training.title}: no longer stalled",
+             saw=lambda: (site.progress(job), site.history(job)))
+    wait_for(lambda: training.lines() > before, 90, every=1, what="more steps", saw=lambda: site.progress(job))
+    assert site.kinds(job)[-1] == "progress"
     shown = site.cluster.scontrol_show_job(job)
     assert (shown["JobState"], shown["Restarts"]) == ("RUNNING", "0")
 
