@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +20,31 @@ from scorecard.score import FOLDER
 
 FIRST = 101
 """Numbers below are the generator's."""
-BEFORE_S = 45
-"""So much of the healthy run is kept beyond what its pulse needs to be known: the fleet learns a gang's ties."""
 
 
 def is_recorded(path: Path) -> bool:
     return int(path.stem.partition("-")[0]) >= FIRST
 
 
-def cut(lines: Iterator[str], job: int, begin: float, until: float) -> Iterator[dict[str, Any]]:
-    """The recording's lines that concern the job, from ``begin`` to ``until`` (its own clock), with what would tell
-    whose machine it was on taken out."""
+def cut(lines: Iterable[str], job: int, until: float) -> Iterator[dict[str, Any]]:
+    """The recording's lines that concern the job, up to ``until`` (its own clock), with what would tell whose machine
+    it was on taken out. From its first report on: a gang's ties are sent once."""
     for text in lines:
         line = json.loads(text)
         kind, data = line["kind"], line["data"]
         if kind == "meta":
-            data["cluster"], line["now"] = "lab", max(line["now"], begin)
-        elif line["now"] > until or (kind not in ("config", "job") and line["now"] < begin):
-            continue
-        elif kind == "slurm":
-            data["jobs"] = [row for row in data["jobs"] if row["job"] == job]
-            if not data["jobs"]:
-                continue
+            data["cluster"] = "lab"
+        elif line["now"] > until:
+            return
         elif kind == "job" and data["job"] != job:
             continue
-        elif kind == "report":
+        elif kind in ("slurm", "report"):
             data["jobs"] = [part for part in data.get("jobs", []) if part["job"] == job]
             if not data["jobs"]:
                 continue
+        if kind == "report":
             node = data["node"]
             data |= {"boot": f"boot-{node}", "session": f"s-{node}", "nonce": f"{node}-{data['seq']}", "cluster": "lab"}
-        line["now"] = max(line["now"], begin)
         yield line
 
 
@@ -77,7 +71,7 @@ def main(arguments: list[str]) -> int:
             number += 1
             there[name] = FOLDER / f"{number}-{name}.jsonl"
         with recording.open(encoding="utf-8") as lines:
-            kept = [verdict_line(row), *cut(lines, row["job"], row["fault_at"] - BEFORE_S, row["until"])]
+            kept = [verdict_line(row), *cut(lines, row["job"], row["until"])]
         there[name].write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept),
                                encoding="utf-8")
         print(f"{there[name].name}: {there[name].stat().st_size / 1000:.0f} kB")
