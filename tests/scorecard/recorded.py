@@ -3,7 +3,7 @@
 PYTHONPATH=tests python -m scorecard.recorded RECORDING VERDICTS
 
 RECORDING is what `astraeus-controller record` wrote while tests/cluster/test_frameworks.py ran with
-ASTRAEUS_VERDICTS=VERDICTS; that file has a line for each of its trainings. Cases are numbered from 101 on; one whose
+ASTRAEUS_VERDICTS=VERDICTS; that file has a line for each of its trainings. Cases are numbered from 201 on; one whose
 name is there already is written anew.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from scorecard.score import FOLDER
 
-FIRST = 101
+FIRST = 201
 """Numbers below are the generator's."""
 
 
