@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from scorecard.score import CAN_TELL
 from slurm_test_cluster import wait_for
 from slurm_test_cluster.frameworks import NoSuchVersion, NotToBeHad
 from slurm_test_cluster.ranks import RankProcess
@@ -18,10 +19,6 @@ from .conftest import Site
 TRAIN = "/opt/workloads/train.py"
 GUILTY = 2
 PATIENCE_S = 30
-
-CAN_TELL = {"state"}
-"""By what the judge names a rank today: where the table says something else, at least nobody wrong is named.
-"wait": wait channel, system call, CPU and TCP of many samples; "frames": py-spy's stacks."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +101,6 @@ class Training:
         self.times[kind] = round(time.clock_gettime(time.CLOCK_BOOTTIME) - self.began, 1)
         return found
 
-    def named(self, by: str) -> dict[str, object]:
-        """Who is named, as the scorecard asks it: nobody where the judge can't tell by such evidence."""
-        if by not in CAN_TELL:
-            return {"pid": None}
-        return {"pid": self.victim.task_pid, "node": self.victim.node}
-
     def lines(self) -> int:
         """Steps that it has printed."""
         return self.site.cluster.read_file("ctl", f"/home/alice/out-{self.job}.txt").count("step ")
@@ -120,10 +111,11 @@ class Training:
         if kept:
             now = time.clock_gettime(time.CLOCK_BOOTTIME)
             row = {"job": self.job, "until": round(now, 1), "fault_at": round(self.began, 1), "title": self.title,
-                   "expect": expect}
+                   "expect": expect, "begun": round(self.began, 1)}
             if expect == "stalled":
                 row |= {"after": PATIENCE_S - 15, "within": PATIENCE_S + 30, "by": by, "seen": seen}
-                row |= self.named(by) | ({"suspect_within": 30} if by == "state" else {})
+                row |= {"pid": self.victim.task_pid, "node": self.victim.node}
+                row |= {"suspect_within": 30} if by == "state" else {}
             row |= more
             with open(kept, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
