@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -34,9 +35,18 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def say_start(started: threading.Event) -> None:
+    """A line now and then until the first step is done: two cores may take a minute to import a framework eight times,
+    which is longer than the shortest patience."""
+    while not started.wait(5):
+        print("starting", flush=True)
+
+
 def main() -> None:
     chosen = options()
     go = Path.home() / ".train" / f"go-{os.environ.get('SLURM_JOB_ID', 'alone')}"
+    started = threading.Event()
+    threading.Thread(target=say_start, args=(started,), daemon=True).start()
     backend = BACKENDS[chosen.framework]()
     trigger = Trigger(go, chosen.fault or "", guilty=backend.rank == chosen.rank)
     if backend.rank == chosen.rank and chosen.fault in LOADER_FAULTS:
@@ -50,6 +60,7 @@ def main() -> None:
             struck = True
             FAULTS[chosen.fault]()
         loss = backend.step(batch, chosen.fault if trigger.pulled() else None)
+        started.set()
         step += 1
         if step % chosen.print_every == 0 and (chosen.print_all or backend.rank == 0):
             print(f"step {step} loss {loss:.4f}{'.' * chosen.padding}", flush=True)

@@ -248,7 +248,7 @@ def heals(training: Training) -> None:
 
 def ends(training: Training, timeout: float = 90) -> None:
     """The others exit by themselves: that is a failure and no stall."""
-    site, job = training.site, training.job
+    site, job, before = training.site, training.job, training.site.kinds(training.job)
     site.cluster.wait_state(job, "FAILED", timeout=timeout)
     training.times["failed"] = round(time.clock_gettime(time.CLOCK_BOOTTIME) - training.began, 1)
-    assert "stalled" not in site.kinds(job)
+    assert "stalled" not in site.kinds(job)[len(before):]
