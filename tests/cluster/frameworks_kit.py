@@ -93,6 +93,7 @@ class Training:
     def stop(self, signal: str = "STOP") -> None:
         self.site.cluster.run(self.victim.node, ["kill", f"-{signal}", str(self.victim.task_pid)], check=True)
         if signal != "CONT":
+            self.title = self.title.replace("healthy", f"sig{signal.lower()}")
             self.began = time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def wait(self, kind: str, timeout: float) -> dict[str, Any]:
