@@ -235,8 +235,8 @@ def settle_named(training: Training, finding: dict[str, Any], by: str) -> None:
     assert_guilty(training, training.site.findings("stalled", training.job)[0], by)
 
 
-def heals(training: Training) -> None:
-    """SIGCONT: progress is said, the steps go on in the same attempt, and nobody exits."""
+def heals(training: Training) -> dict[str, Any]:
+    """SIGCONT: progress is said, the steps go on in the same attempt, and nobody exits. What that adds to a verdict."""
     site, job, before = training.site, training.job, training.lines()
     training.stop("CONT")
     wait_for(lambda: not site.findings("stalled", job), 90, every=1, what=f"{training.title}: no longer stalled",
@@ -245,6 +245,7 @@ def heals(training: Training) -> None:
     assert site.kinds(job)[-1] == "progress"
     shown = site.cluster.scontrol_show_job(job)
     assert (shown["JobState"], shown["Restarts"]) == ("RUNNING", "0")
+    return {"closed": ["progress"]}
 
 
 def ends(training: Training, timeout: float = 90) -> None:

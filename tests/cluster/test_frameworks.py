@@ -41,9 +41,10 @@ def test_gloo(site: Site, launcher: str, fault: Fault) -> None:
         training.end(expect="nothing")
     else:
         stalls(training, fault.by, fault.evidence)
+        healed = {}
         if fault.name == "sigstop":
-            heals(training)
-        training.end(expect="stalled", by=fault.by, seen=fault.seen)
+            healed = heals(training)
+        training.end(expect="stalled", by=fault.by, seen=fault.seen, **healed)
 
 
 @pytest.mark.full
@@ -53,8 +54,8 @@ def test_gloo_one_node_without_srun(site: Site) -> None:
     training.fault()
     finding = stalls(training, "state", f"local process 2 (RANK=2, PID {training.victim.task_pid})")
     assert "7 of 7 other ranks wait" in finding["stall"]["evidence"]
-    heals(training)
-    training.end(expect="stalled", by="state", seen="T")
+    healed = heals(training)
+    training.end(expect="stalled", by="state", seen="T", **healed)
 
 
 def test_mlx_ring_is_stopped_and_goes_on(site: Site) -> None:
@@ -63,11 +64,11 @@ def test_mlx_ring_is_stopped_and_goes_on(site: Site) -> None:
     training.stop()
     finding = stalls(training, "state", "is stopped (state T)")
     assert "3 of 3 other ranks wait" in finding["stall"]["evidence"]
-    heals(training)
+    healed = heals(training)
     text = site.cluster.read_file("ctl", f"/home/alice/out-{training.job}.txt")
     sums = {line.split()[-1] for line in text.splitlines() if line.startswith("step ")}
     assert sums == {"4.0000"}, "every sum of four ones is four: nothing was lost"
-    training.end(expect="stalled", by="state", seen="T")
+    training.end(expect="stalled", by="state", seen="T", **healed)
 
 
 @pytest.mark.full
@@ -110,8 +111,8 @@ def test_open_mpi_by_srun(openmpi: Site) -> None:
     training = train(openmpi, "mpi4py", "srun-pmix", fault="sigstop")
     training.fault()
     stalls(training, "state", "is stopped (state T)")
-    heals(training)
-    training.end(expect="stalled", by="state", seen="T")
+    healed = heals(training)
+    training.end(expect="stalled", by="state", seen="T", **healed)
 
 
 @pytest.mark.full
@@ -119,8 +120,8 @@ def test_open_mpi_by_mpirun(openmpi: Site) -> None:
     training = train(openmpi, "mpi4py", "mpirun", fault="sigstop")
     training.fault()
     stalls(training, "state", "is stopped (state T)")
-    heals(training)
-    training.end(expect="stalled", by="state", seen="T")
+    healed = heals(training)
+    training.end(expect="stalled", by="state", seen="T", **healed)
 
 
 @pytest.mark.full
