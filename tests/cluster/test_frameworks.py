@@ -53,7 +53,7 @@ def test_gloo_one_node_without_srun(site: Site) -> None:
     training = train(site, "torch", "one-node", fault="sigstop", ranks=8)
     training.fault()
     finding = stalls(training, "state", f"local process 2 (RANK=2, PID {training.victim.task_pid})")
-    assert "7 of 7 other ranks wait" in finding["stall"]["evidence"]
+    assert "7 of 7 other processes wait" in finding["stall"]["evidence"]
     healed = heals(training)
     training.end(expect="stalled", by="state", seen="T", **healed)
 

@@ -9,8 +9,8 @@ from ..tree import Identity, ProcLook, is_copy, judge
 GROWTH = 1 << 20
 """Bytes per look from which the tree is writing."""
 SPAN_S = 4
-"""A look sooner than this after the one before is left out: events bring looks between those of every 5 s, and in half a
-second a checkpoint that pauses has written nothing (it was judged a stall because another job began on its node)."""
+"""A look sooner than this after the one before is left out: events bring looks between those of every 5 s, and half a
+second of a checkpoint may hold no write (one was judged a stall because another job began on its node)."""
 BUSY_CORE = 0.05
 """Share of one core from which the tree is working."""
 
