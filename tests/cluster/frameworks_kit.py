@@ -82,6 +82,8 @@ class Training:
     title: str
     step: int | str
     victim: RankProcess
+    worker: int
+    """Rank of the task that the victim belongs to: a launcher's has several processes."""
     began: float = 0
     times: dict[str, float] = field(default_factory=dict)
 
@@ -115,7 +117,7 @@ class Training:
                    "expect": expect, "begun": round(self.began, 1)}
             if expect == "stalled":
                 row |= {"after": PATIENCE_S - 15, "within": PATIENCE_S + 30, "by": by, "seen": seen}
-                row |= {"pid": self.victim.task_pid, "node": self.victim.node}
+                row |= {"rank": self.worker, "pid": self.victim.task_pid, "node": self.victim.node}
                 row |= {"suspect_within": 30} if by == "state" else {}
             row |= more
             with open(kept, "a", encoding="utf-8") as file:
@@ -147,6 +149,7 @@ def command(launcher: str, interpreter: str, arguments: str) -> tuple[str, list[
 
 
 TWO_BY_TWO = ["-N2", "-n4", "--ntasks-per-node=2"]
+WORKERS = {"torchrun": 1, "one-node": 0, "mpirun": 0}
 
 
 def train(site: Site, framework: str, launcher: str, *, fault: str = "", options: str = "", ranks: int = 4,
@@ -164,7 +167,7 @@ def train(site: Site, framework: str, launcher: str, *, fault: str = "", options
     by = "OMPI_COMM_WORLD_RANK" if launcher == "mpirun" else ""
     healthy(site, job, ranks)
     victim = site.cluster.rank_pid(job, step, GUILTY, by=by)
-    return Training(site, job, f"{framework} by {launcher}, {fault or 'healthy'}", step, victim)
+    return Training(site, job, f"{framework} by {launcher}, {fault or 'healthy'}", step, victim, WORKERS.get(launcher, GUILTY))
 
 
 STARTED: list[int] = []
