@@ -167,7 +167,8 @@ def train(site: Site, framework: str, launcher: str, *, fault: str = "", options
     by = "OMPI_COMM_WORLD_RANK" if launcher == "mpirun" else ""
     healthy(site, job, ranks)
     victim = site.cluster.rank_pid(job, step, GUILTY, by=by)
-    return Training(site, job, f"{framework} by {launcher}, {fault or 'healthy'}", step, victim, WORKERS.get(launcher, GUILTY))
+    title = f"{framework} by {launcher}, {fault or 'healthy'}"
+    return Training(site, job, title, step, victim, WORKERS.get(launcher, GUILTY))
 
 
 STARTED: list[int] = []
