@@ -19,7 +19,8 @@ from .procfs import Proc
 from .tree import Identity, ProcLook, worker_processes
 from .waits import Place, WaitSeen, look_at_waits
 
-RANK_VARIABLES = ("RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+MPI_VARIABLES = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+RANK_VARIABLES = ("RANK", *MPI_VARIABLES)
 MAX_PROCS = 512
 """Processes of a task that are read; beyond it the rest is left out, with a fault."""
 MAX_KINDS, MAX_VISIBLE = 1024, 4096
@@ -207,6 +208,8 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
             if p.worker:
                 inodes = [int(target[8:-1]) for target in held.get(p.pid, {}).values() if target.startswith("socket:[")]
                 p.ties = _ties(proc, p.pid, inodes, sockets)
+                if not p.ties or p.rank.startswith(MPI_VARIABLES):  # an MPI's rank has a connection to its launcher
+                    p.ties += ties.shared_memory(proc.maps(p.pid), os.uname().nodename)
     return seen
 
 

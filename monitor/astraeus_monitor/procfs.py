@@ -234,6 +234,10 @@ class Proc:
                 if len(fields) > 9:
                     yield Socket(_address(fields[1]), _address(fields[2]), int(fields[3], 16), int(fields[9]))
 
+    def maps(self, pid: int) -> bytes:
+        """What it has mapped, as far as 4 MiB of text tell it; nothing where it has just ended."""
+        return self._maybe(pid, "maps", 4 << 20)
+
     def _maybe(self, pid: int, name: str, limit: int) -> bytes:
         try:
             return self.text(pid, name, limit=limit)

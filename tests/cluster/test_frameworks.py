@@ -116,7 +116,6 @@ def test_open_mpi_by_srun(openmpi: Site) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.xfail(strict=True, reason="ranks of one node share memory and no connection: they are not seen as a gang")
 def test_open_mpi_by_mpirun(openmpi: Site) -> None:
     training = train(openmpi, "mpi4py", "mpirun", fault="sigstop")
     training.fault()

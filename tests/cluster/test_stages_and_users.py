@@ -1,7 +1,8 @@
 """Its user, or an administrator, does something of his own at every stage of a restart: that stands.
 
 What a person does between our last look at a job and the command that follows it can't be seen: a suspension in
-that moment ends with our requeue, a Comment is overwritten. Those moments are left out (SPARED).
+that moment ends with our requeue, a Comment is overwritten. Those moments are left out (SPARED), as is a Comment for a
+job that has ended: Slurm takes none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ AFTER = {"sent", "requeued", "scheduled"}
 """Stages at which the requeue has happened."""
 SPARED = {
     "cancel": {"reviving"}, "hold": {"reviving", "scheduled"}, "suspend": {"reviving", "requeuing"} | AFTER,
-    "requeue": {"scheduled"}, "comment": {"decided", "requeued"},
+    "requeue": {"scheduled"}, "comment": {"decided", "requeued", "reviving"},
 }
 COMMANDS = {
     "cancel": ("alice", "scancel {job}"), "hold": ("alice", "scontrol hold {job}"),

@@ -215,6 +215,19 @@ class TestTies:
         assert len(found) == 32
         assert found == sorted(found)
 
+    def test_ranks_of_an_mpi_that_share_memory_only(self) -> None:
+        """As Open MPI 5.0.7 maps it; what all of a job, or of a node, map ties nobody."""
+        def maps(*names: str) -> bytes:
+            return b"".join(b"7f98f072f000-7f98f172f000 rw-s 00000000 00:4e %d      %s\n" % (len(name), name.encode())
+                            for name in names)
+        first, second = "/dev/shm/sm_segment.c1.0.3dfa0001.0", "/dev/shm/vader_segment.c1.0.3dfa.11 (deleted)"
+        common = ("/tmp/prterun.c1.803.0/1/pmix-gds-shmem2.c1.803", "/dev/shm/lttng-ust-wait-8")
+        one, other = ties.shared_memory(maps(first, second, *common), "c1"), ties.shared_memory(maps(second), "c1")
+        assert (len(one), len(other)) == (2, 1)
+        assert set(other) < set(one)
+        assert ties.shared_memory(maps(*common), "c1") == ties.shared_memory(b"", "c1") == []
+        assert not set(one) & set(ties.shared_memory(maps(first, second), "c2"))
+
     def test_through_a_look(self, proc: FakeProc) -> None:
         v4 = tcp_line("0100007F:1F90", "0100007F:A000", "01", 501)
         v6 = tcp_line("0000000000000000FFFF00000100007F:A000", "0000000000000000FFFF00000100007F:1F90", "01", 502)
