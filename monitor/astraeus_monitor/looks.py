@@ -12,6 +12,7 @@ import msgspec
 
 from . import metrics, survey, tail, tails
 from .clock import Clock
+from .follower import Followers
 from .job import YOUNG_S, JobWatch
 from .log import fenced, say_once
 from .look import DECODER, Ask, Began, SrunLook, TaskLook, look
@@ -45,6 +46,7 @@ class Looks:
         self.jobs: dict[int, JobWatch] = {}
         self.looker = Looker(proc, selector, clock, self.probes,
                              lambda: {number: job.memory for number, job in self.jobs.items()})
+        self.followers = Followers(proc, selector, clock, self.probes, seen)
         self.waiting: deque[JobWatch] = deque()
         self.last_all = float("-inf")
         self.next_survey = self.last_survey = 0.0
@@ -72,6 +74,9 @@ class Looks:
             self._survey()
         self._next()
         self._read_tails(now)
+        for job in self.jobs.values():
+            if job.logs.behind:
+                self.followers.follow(job, looked=False)
         if not any(job.running() for job in self.jobs.values()):
             self.looker.stop()
 
@@ -79,18 +84,21 @@ class Looks:
         """End what is late."""
         self.probes.sweep()
         self.looker.sweep()
+        self.followers.sweep()
         self.driver.sweep()
         self._next()
 
     def next_deadline(self) -> float | None:
         """When ``sweep`` has something to do."""
-        times = [t for t in (self.probes.next_deadline(), self.looker.until, self.driver.until) if t is not None]
+        times = [t for t in (self.probes.next_deadline(), self.looker.until, self.driver.until,
+                              self.followers.next_deadline()) if t is not None]
         return min(times, default=None)
 
     def left(self, job: JobWatch) -> None:
         """The job is gone: the driver is closed at once, so that the site's Epilog can reset its GPUs."""
         if job in self.waiting:
             self.waiting.remove(job)
+        self.followers.left(job.job)
         if job.gpu_indices:
             self.driver.stop()
         if not any(other.running() for other in self.jobs.values()):
@@ -101,6 +109,7 @@ class Looks:
         self.waiting.clear()
         self.probes.stop()
         self.looker.stop()
+        self.followers.stop()
         self.driver.stop()
 
     def look_at_gpus(self) -> None:
@@ -186,6 +195,7 @@ class Looks:
                          f"/proc of rank {culprit.rank} does not answer" if culprit
                          else why or "the look ended early",
                          culprit=culprit is not None and (task.step, task.rank) == (culprit.step, culprit.rank))
+        self.followers.follow(job)
         self._next()
         self.seen()
 

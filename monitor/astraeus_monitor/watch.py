@@ -11,7 +11,7 @@ from typing import Any
 from astraeus_protocol import report
 from astraeus_protocol.settings import BY_KEY
 
-from .look import SrunLook, TaskAsk
+from .look import File, SrunLook, TaskAsk
 from .procfs import Stat
 from .sources import output as out
 from .sources.gpu import indices
@@ -43,6 +43,8 @@ class StepWatch:
         self.gaps = out.Gaps()
         self.words = Words()
         self.sruns: list[Identity] = []
+        self.files: list[File] = []
+        """What its sruns hold."""
         self.shared_seen = False
         self.shared_at = now
         """When its shared file was last looked at."""
@@ -118,13 +120,20 @@ class StepWatch:
         self.gaps.grew(now)
 
     def see_shared(self, looks: list[SrunLook], wrote: tuple[int, int] | None,
-                   others: list[tuple[int, int] | None], now: float) -> None:
-        """Take what its sruns hold in."""
-        files = [file for seen in looks for file in seen.files]
+                   others: list[tuple[int, int] | None], now: float, *, hold: bool = False) -> None:
+        """Take what its sruns hold in. ``hold``: whether growth counts is told later."""
+        files = self.files = [file for seen in looks for file in seen.files]
         self.shared_seen, self.shared_missed, self.shared_at = bool(files), "", now
         if files and self.growth.moved(files, now) is not None and out.by_own_doing(wrote, others):
-            self.growth.grew(now)
-            self.grew(now)
+            self.grow(self.growth, now, hold=hold)
+
+    def grow(self, growth: out.Growth, now: float, *, hold: bool) -> None:
+        """A file of its, or of one of its workers, grew."""
+        if hold:
+            growth.held = now
+            return
+        growth.grew(now)
+        self.grew(now)
 
     def marks(self, now: float) -> list[object]:
         """What is told at once when it changes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from astraeus_protocol import report
 
-from .look import TaskLook
+from .look import File, TaskLook
 from .procfs import Stat
 from .sources import output as out
 from .sources.metric import MetricClock
@@ -38,6 +38,7 @@ class WorkerWatch:
         """By name, those that the run names."""
         self.others: list[str] = []
         self.has_file = False
+        self.files: list[File] = []
         self.faults: list[tuple[str, str]] = []
         self.looked_at = now
         self.missed = "not looked at yet"
@@ -84,7 +85,7 @@ class WorkerWatch:
         self.helpers = {p.id for p in seen.procs if p.ppid in workers and not p.worker
                         and is_copy(p, workers[p.ppid])}
         self.written.see(seen.procs, now)
-        self.has_file = bool(seen.files)
+        self.has_file, self.files = bool(seen.files), seen.files
         return self.roster.see(seen.procs)
 
     def check(self, stat: Stat | None, now: float, *, plugin: bool) -> bool:

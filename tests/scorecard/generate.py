@@ -7,11 +7,12 @@ from typing import Any
 
 from scorecard.lookalikes import LOOKALIKES
 from scorecard.outages import OUTAGES
+from scorecard.said import SAID
 from scorecard.stalls import STALLS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **SAID}
 
 
 def recordings() -> dict[str, str]:

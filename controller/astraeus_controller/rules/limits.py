@@ -48,6 +48,13 @@ TABLE: tuple[Limit, ...] = (
     Limit("PULSE_BACK_S", 10, "s",
           "the majority's pulse must be present for this long to close a finding of a gang",
           "two windows of 5 s: one window can catch a single wake-up"),
+    Limit("SAID_OVER_S", 300, "s",
+          "output so much newer than the last word of a stuck collective is a run that went on: the word is void",
+          "stack traces and the other ranks' words follow within a minute or two; a collective that was only slow is "
+          "followed by steps"),
+    Limit("SAID_NEW_S", 60, "s",
+          "a word of a stuck collective makes a suspect at once for so long, then only while the output is quiet",
+          "the word is output itself; who prints on after it is not hung yet"),
     Limit("INCIDENT_WINDOW_S", 300, "s",
           "stalls of several jobs this close together, on one storage or node, are one incident",
           "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
@@ -79,6 +86,8 @@ SUSPECT_GAPS = _VALUES["SUSPECT_GAPS"]
 PROGRESS_SLACK_S = _VALUES["PROGRESS_SLACK_S"]
 REPORTS_APART_S = _VALUES["REPORTS_APART_S"]
 PULSE_BACK_S = _VALUES["PULSE_BACK_S"]
+SAID_OVER_S = _VALUES["SAID_OVER_S"]
+SAID_NEW_S = _VALUES["SAID_NEW_S"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
 INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]

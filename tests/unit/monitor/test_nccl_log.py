@@ -70,7 +70,7 @@ def test_work_that_was_enqueued_and_completed(text: str, enqueued: int, complete
      "the process after attempting to dump debug info, due to collective timeout or exception."),
     ("ambiguous", "nccl", "[rank4]:[E205 18:11:06.376 ProcessGroupNCCL.cpp:1870] [PG ID 12 PG GUID 99(EXPERT) Rank 4] "
      "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring"),
-    ("ambiguous", "nccl", "RuntimeError: NCCL communicator was aborted on rank 3."),
+    ("aborted", "nccl", "RuntimeError: NCCL communicator was aborted on rank 3."),
     ("peer_gone", "nccl", "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
      "prematurely."),
     ("peer_gone", "nccl", "gpu-1:5971:6015 [4] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer"),
