@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from astraeus_protocol.durations import say_seconds
 from msgspec import structs
 
 from . import say
@@ -28,7 +27,6 @@ FIELD = "said"
 """Of a finding's details: the words, the proof first."""
 PROOF = ("stuck", "aborted")
 STACKS = {"nccl": "NCCL", "c10d": "PyTorch", "gloo": "Gloo", "mlx": "MLX", "xla": "XLA", "vllm": "vLLM"}
-MS = 1e-3
 _MARKS = re.compile(r"^(?:\[[^\]]*\]:? ?)+")
 
 
@@ -149,7 +147,7 @@ def _said(proof: SaidView, now: float) -> str:
     rank = said.rank if said.rank is not None else proof.worker
     who = f"rank {rank} says " if rank is not None else ""
     what = " ".join(part for part in (said.op, f"#{said.seq}" if said.seq is not None else "") if part)
-    ran = f" ran for {say_seconds(said.ran_ms * MS)}" if said.ran_ms else ""
+    ran = say.ran(said.ran_ms)
     parts = [what + ran if what else "", f"enqueued {said.enqueued}" if said.enqueued is not None else "",
              f"completed {said.completed}" if said.completed is not None else ""]
     details = ", ".join(part for part in parts if part)

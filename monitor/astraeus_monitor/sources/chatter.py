@@ -15,7 +15,8 @@ SEEN, SPAN_S = 4, 45.0
 """A line is chatter once it was met at so many looks, over so long."""
 MAX_BYTES, MAX_KINDS = 256 << 10, 64
 """Of a look: beyond it nobody could tell, and nothing is chatter. Different lines that are remembered."""
-POINTS = 8
+POINTS = 16
+"""Sightings of a line that are kept: with looks 5 s apart they must span that time."""
 SHOWN = 160
 _NO_DIGITS = bytes.maketrans(b"\r", b"\n")
 _DIGITS = b"0123456789"

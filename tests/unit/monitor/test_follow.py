@@ -181,6 +181,16 @@ def test_lines_that_repeat_on_a_clock(log: Reader) -> None:
     assert (read.chatter.every_s, read.chatter.other_s) == (1.0, 45.0)  # the line each minute is not known as one yet
 
 
+def test_a_heartbeat_between_looks_that_are_close(log: Reader) -> None:
+    log.look()
+    for turn in range(16):
+        log.add(b"heartbeat 1\n" * (3 if turn % 2 else 2))
+        log.now -= 10
+        read = log.look()
+    assert read.chatter is not None
+    assert (read.chatter.line, read.chatter.every_s) == ("heartbeat 1", 2.0)
+
+
 def test_prints_at_its_own_will_are_no_chatter(log: Reader) -> None:
     log.look()
     for turn in range(12):
