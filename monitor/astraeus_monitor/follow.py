@@ -107,7 +107,7 @@ ASK_ENCODER = msgspec.msgpack.Encoder()
 ASK_DECODER = msgspec.msgpack.Decoder(FollowAsk)
 
 
-class _File:
+class Followed:
     """What is remembered of a file between two looks."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Follow:
 
     def __init__(self, proc: Proc, clock: Callable[[], float] = time.monotonic) -> None:
         self.proc, self.clock = proc, clock
-        self.files: dict[int, _File] = {}
+        self.files: dict[int, Followed] = {}
         self.patterns: dict[tuple[str, ...], Patterns] = {}
         self.became = False
 
@@ -138,7 +138,7 @@ class Follow:
         """First what was read of every file, then what of it counts: a pattern may never end."""
         until, room = self.clock() + SECONDS_MAX, BYTES_MAX
         for one in ask.files:
-            file = self.files.pop(one.ino, None) or _File()
+            file = self.files.pop(one.ino, None) or Followed()
             self.files[one.ino] = file
             try:
                 read = self._read(ask, one, file, until, room)
@@ -152,52 +152,14 @@ class Follow:
             if one.ignore:
                 yield self._count(one, self.files[one.ino])
 
-    def _read(self, ask: FollowAsk, one: FileAsk, file: _File, until: float, room: int) -> FileRead:
+    def _read(self, ask: FollowAsk, one: FileAsk, file: Followed, until: float, room: int) -> FileRead:
         fd = self._open(ask.uid, one, file)
         try:
-            size = os.fstat(fd).st_size
-            if one.offset is None:
-                # Who appends stands at 0 until he writes, whatever an attempt before has left there.
-                at = max(one.pos, size)
-                return FileRead(one.ino, at, os.pread(fd, BEFORE, max(0, at - BEFORE)))
-            at, skipped = self._place(fd, one, file, size)
-            if size - at > BEHIND_MAX and size - at - hole_after(fd, at, size) > BEHIND_MAX:
-                skipped += size - BEHIND_KEPT - at
-                at = size - BEHIND_KEPT
-                file.log.begin()
-            while at < size and room > 0 and self.clock() < until:
-                if size - at > CHUNK:
-                    at = data_at(fd, at, size)
-                part = os.pread(fd, min(CHUNK, size - at), at)
-                if not part:
-                    break
-                at, room = at + len(part), room - len(part)
-                part = part.replace(b"\0", b"")  # a file that was cut while its writer went on has a hole there
-                file.take(file.log.feed(part), hold=bool(one.ignore))
-            if one.settle and at >= size:
-                file.take(file.log.end(), hold=bool(one.ignore))
-            before = os.pread(fd, BEFORE, max(0, at - BEFORE)) if at else b""
+            return read_on(fd, one, file, ask.now, room=room, late=lambda: self.clock() >= until)
         finally:
             os.close(fd)
-        restarted, words, _ = file.log.take()
-        file.repeats.look(ask.now)
-        return FileRead(one.ino, at, before, restarted, words, skipped, at < size, bool(file.log.rest.strip()),
-                        file.repeats.record(ask.now))
 
-    def _place(self, fd: int, one: FileAsk, file: _File, size: int) -> tuple[int, int]:
-        """Where to read on: 0 in a file that was cut or written anew."""
-        at = one.offset or 0
-        if at and size >= at:
-            there = os.pread(fd, BEFORE, max(0, at - BEFORE))
-            if there != one.before and there.strip(b"\0"):
-                at = 0
-        elif size < at:
-            at = 0
-        if not at:
-            file.log.begin()
-        return at, 0
-
-    def _open(self, uid: int, one: FileAsk, file: _File) -> int:
+    def _open(self, uid: int, one: FileAsk, file: Followed) -> int:
         for pid, fd in self._places(one, file):
             if self.proc.link(pid, "fd", fd) != one.path:
                 continue
@@ -211,7 +173,7 @@ class Follow:
             os.close(handle)
         raise OSError(0, "no process holds it any more")
 
-    def _places(self, one: FileAsk, file: _File) -> Iterator[tuple[int, int]]:
+    def _places(self, one: FileAsk, file: Followed) -> Iterator[tuple[int, int]]:
         holders = dict(one.holders[:MAX_HOLDERS])
         if file.fd and file.fd[0] in holders:
             yield file.fd
@@ -220,7 +182,7 @@ class Follow:
             if seen is not None and seen.start == start and seen.state not in "ZX":
                 yield from ((pid, fd) for fd in one.fds or self.proc.fds(pid))
 
-    def _count(self, one: FileAsk, file: _File) -> Counted:
+    def _count(self, one: FileAsk, file: Followed) -> Counted:
         lines, much = b"".join(file.held), file.held_bytes > HELD_MAX
         file.held, file.held_bytes = [], 0
         if much:
@@ -231,6 +193,48 @@ class Follow:
             return Counted(one.ino, True, fault=str(fault))
         self.patterns[one.ignore] = patterns
         return Counted(one.ino, not patterns.all_match(lines, tasks=one.tasks), not lines.strip())
+
+
+def read_on(fd: int, one: FileAsk, file: Followed, now: float, *, room: int = BYTES_MAX,
+            late: Callable[[], bool] = lambda: False, skips: bool = True) -> FileRead:
+    """What came of an open file since ``one.offset``, ``room`` bytes at most, until ``late``. Raises OSError."""
+    size = os.fstat(fd).st_size
+    if one.offset is None:
+        # Who appends stands at 0 until he writes, whatever an attempt before has left there.
+        at = max(one.pos, size)
+        return FileRead(one.ino, at, os.pread(fd, BEFORE, max(0, at - BEFORE)))
+    at, skipped = _place(fd, one, size), 0
+    if not at:
+        file.log.begin()
+    if skips and size - at > BEHIND_MAX and size - at - hole_after(fd, at, size) > BEHIND_MAX:
+        skipped = size - BEHIND_KEPT - at
+        at = size - BEHIND_KEPT
+        file.log.begin()
+    while at < size and room > 0 and not late():
+        if size - at > CHUNK:
+            at = data_at(fd, at, size)
+        part = os.pread(fd, min(CHUNK, size - at), at)
+        if not part:
+            break
+        at, room = at + len(part), room - len(part)
+        part = part.replace(b"\0", b"")  # a file that was cut while its writer went on has a hole there
+        file.take(file.log.feed(part), hold=bool(one.ignore))
+    if one.settle and at >= size:
+        file.take(file.log.end(), hold=bool(one.ignore))
+    before = os.pread(fd, BEFORE, max(0, at - BEFORE)) if at else b""
+    restarted, words = file.log.take()
+    file.repeats.look(now)
+    return FileRead(one.ino, at, before, restarted, words, skipped, at < size, bool(file.log.rest.strip()),
+                    file.repeats.record(now))
+
+
+def _place(fd: int, one: FileAsk, size: int) -> int:
+    """Where to read on: 0 in a file that was cut or written anew."""
+    at = one.offset or 0
+    if size < at:
+        return 0
+    there = os.pread(fd, BEFORE, max(0, at - BEFORE)) if at else b""
+    return at if there == one.before or not there.strip(b"\0") else 0
 
 
 def data_at(fd: int, at: int, size: int) -> int:

@@ -183,8 +183,6 @@ class Log:
         self.words: dict[str, Word] = {}
         self.restarted = False
         """A launcher started its workers anew."""
-        self.came = 0
-        """Words that were read, restarts left out."""
         self.rest = b""
 
     @property
@@ -215,19 +213,18 @@ class Log:
         """Another file, or another place in it: a line that began is none."""
         self.rest = b""
 
-    def take(self) -> tuple[bool, list[Word], int]:
-        """(restarted, words, how many came) since it was last asked."""
-        told = self.restarted, list(self.words.values()), self.came
-        self.words, self.restarted, self.came = {}, False, 0
+    def take(self) -> tuple[bool, list[Word]]:
+        """(restarted, words) since it was last asked."""
+        told = self.restarted, list(self.words.values())
+        self.words, self.restarted = {}, False
         return told
 
     def _take(self, lines: bytes) -> None:
         for word in words(lines):
             if word.kind == RESTART:
-                self.words, self.restarted, self.came = {}, True, 0
+                self.words, self.restarted = {}, True
             else:
                 self.words[word.kind] = joined(self.words.get(word.kind), word)
-                self.came += 1
 
 
 def _word(kind: str, stack: str, line: bytes, found: re.Match[bytes], rank: bytes | None) -> Word:
