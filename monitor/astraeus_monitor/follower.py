@@ -17,7 +17,7 @@ from .clock import Clock
 from .follow import ASK_ENCODER, DECODER, HEAD, Counted, FileRead, FollowAsk, serve
 from .job import JobWatch
 from .log import fenced
-from .logs import take
+from .logs import count, take
 from .looker import MAX_ASK
 from .probes import BUSY, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes
 from .procfs import Proc
@@ -118,6 +118,8 @@ class Followers:
             return
         now = self.clock.boot()
         ask = None if job.dropped else job.logs.ask(job, now, looked=looked)
+        if looked:  # what nobody is asked about counts at once
+            count(job, {one.ino: None for one in ask.files} if ask else {})
         if ask is None:
             if follower and not job.running():
                 self.left(job.job)
@@ -130,6 +132,7 @@ class Followers:
         why = follower.ask(ask, partial(self._came, job, ask))
         if why and why != BUSY:
             job.logs.miss(ask, why)
+            count(job, {})
 
     def sweep(self) -> None:
         """End those that are late."""

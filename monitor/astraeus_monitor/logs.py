@@ -17,7 +17,8 @@ from .follow import Counted, FileAsk, FileRead, FollowAsk
 from .look import File
 from .sources.chatter import Chatter
 from .sources.finished import shown
-from .sources.nccl_log import ABORTED, RANKING, STUCK, Word, joined
+from .sources.heard import Heard, said
+from .sources.nccl_log import ABORTED, RANKING, STUCK, joined
 from .tree import Identity
 from .watch import StepWatch, integer
 
@@ -31,14 +32,6 @@ SHARED = "steps of the job share one output file: whose words they are is not kn
 DECISIVE = (STUCK, ABORTED)
 Owner = tuple[str, int | None]
 """Step, and the rank that alone writes there."""
-
-
-class Heard(msgspec.Struct):
-    """A word and when it was heard first and last, CLOCK_BOOTTIME seconds."""
-
-    word: Word
-    at: float
-    last: float
 
 
 class FileLog(msgspec.Struct):
@@ -178,8 +171,7 @@ class JobLogs:
                 self._read(log, read, now)
             if one.ignore:
                 count = counted.get(one.ino)
-                fresh[one.ino] = True if count is None else None if count.undecided and read and read.rest else (
-                    count.fresh)
+                fresh[one.ino] = _counts(one, read, count)
                 faults.append(count.fault if count else "it takes too long" if len(reads) == len(ask.files) else why)
         if faults:
             worst = next(filter(None, faults), "")
@@ -214,9 +206,9 @@ class JobLogs:
         mine = [log for log in self.files.values() if log.owner[0] == step.step]
         if step.ended:
             return
-        step.said = said([log for log in mine if log.owner[1] is None], now)
+        step.said = said((log.words for log in mine if log.owner[1] is None), now)
         for worker in step.workers:
-            worker.said = said([log for log in mine if log.owner[1] == worker.rank], now)
+            worker.said = said((log.words for log in mine if log.owner[1] == worker.rank), now)
         found = [log for log in mine if log.chatter]
         if found:
             newest = max(found, key=lambda log: log.read_at)
@@ -251,6 +243,13 @@ class JobLogs:
         self.late, self.pattern_fault = int(saved["late"]), str(saved["pattern_fault"])
 
 
+def _counts(one: FileAsk, read: FileRead | None, count: Counted | None) -> bool | None:
+    """Whether what came is output; None while that is open. What could not be read counts: bytes came."""
+    if read is None or count is None or read.fault or read.skipped or one.offset is None or count.fresh:
+        return True
+    return None if read.behind or (count.undecided and read.rest) else False
+
+
 def outputs(job: JobWatch) -> Iterator[tuple[StepWatch, int | None, list[File], list[Identity]]]:
     """Files of a job's running tasks and sruns: (step, rank, files, holders); rank None: they are the step's."""
     for step in job.steps.values():
@@ -265,31 +264,17 @@ def outputs(job: JobWatch) -> Iterator[tuple[StepWatch, int | None, list[File], 
 
 def take(job: JobWatch, ask: FollowAsk, answers: list[FileRead | Counted], now: float, why: str) -> None:
     """Take in what a job's files said, and whether what was held back counts as output."""
-    fresh = job.logs.take(ask, answers, now, why)
+    count(job, job.logs.take(ask, answers, now, why))
+
+
+def count(job: JobWatch, fresh: dict[int, bool | None]) -> None:
+    """What was held back counts, or does not, by what is told of its files; it counts where none is read on."""
     for step in job.steps.values():
         for growth, files in [(step.growth, step.files), *((w.growth, w.files) for w in step.workers.values())]:
             told = [fresh[file.ino] for file in files if file.ino in fresh]
-            if growth.held is None or not told:
+            if growth.held is None:
                 continue
-            if any(told):
+            if any(told) or not told:
                 step.grow(growth, growth.held, hold=False)
-            if any(told) or None not in told:
+            if None not in told or any(told):
                 growth.held = None
-
-
-def said(logs: Iterable[FileLog], now: float) -> list[report.Said]:
-    """The first word of each class in some files, the proof first."""
-    found: dict[str, Heard] = {}
-    for log in logs:
-        for kind, heard in log.words.items():
-            have = found.get(kind)
-            if have is None:
-                found[kind] = Heard(heard.word, heard.at, heard.last)
-                continue
-            first, later = (have, heard) if have.at <= heard.at else (heard, have)
-            found[kind] = Heard(joined(first.word, later.word), first.at, max(first.last, later.last))
-    return [report.Said(
-        kind=kind, stack=one.word.stack, line=one.word.line, s=round(now - one.at, 2), last_s=round(now - one.last, 2),
-        rank=one.word.rank, op=one.word.op, seq=one.word.seq, ran_ms=one.word.ran_ms, enqueued=one.word.enqueued,
-        completed=one.word.completed, ranks=one.word.ranks[:64])
-        for kind in RANKING if (one := found.get(kind))]

@@ -137,6 +137,14 @@ def test_lines_that_are_no_progress_leave_the_age_alone(lab: Lab, proc: FakeProc
     lab.now += 15
     answer(lab, ask(lab), read, Counted(12, True))  # it was the beginning of a line that counts
     assert lab.record().steps[0].workers[0].output_s == 15
+    assert grows(FileRead(12, fault="Permission denied"), Counted(12, undecided=True)) == 0  # bytes came all the same
+    assert grows(FileRead(12, 70, skipped=1), Counted(12)) == 0
+    assert grows(FileRead(12, 70, behind=True), Counted(12)) == 15
+    lab.job.facts.pop("uid")  # nobody can be asked
+    assert ask(lab) is None
+    logs.count(lab.job, {})
+    assert lab.record().steps[0].workers[0].output_s == 0
+    lab.job.facts["uid"] = "1001"
     for _ in range(logs.PATTERN_MISSES):  # patterns that take too long: the plain age counts, and it is said
         assert grows(read, why="no answer before the deadline") == 0
     assert [u.reason for u in lab.record().steps[0].unknown if u.source == "ignore_output"] == [

@@ -110,6 +110,26 @@ def test_what_only_looks_like_it(text: str) -> None:
     assert one(text + "\n") is None
 
 
+def test_ranks_that_are_named_and_ranks_that_a_label_tells() -> None:
+    desync = (MARK + "Watchdog: \n\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
+              "\t   - [4, 6] joined but didn't finish collective #5 (count from 1)\n"
+              "\t     [2] finished collective #4, but didn't join collective #5 (count from 1)\n")
+    assert [(w.kind, w.ranks) for w in words(desync.encode())] == [("stuck", (2, 4, 6))]
+    gloo = "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation\n"
+    assert [w.rank for w in words(f"13: {gloo}".encode())] == [13]
+    assert [w.rank for w in words(gloo.encode())] == [None]
+    assert [w.rank for w in words(f"13: {MARK}{CAUGHT}".encode())] == [1]  # the program's own rank goes over it
+
+
+def test_one_ranks_words_add_up() -> None:
+    log = Log()
+    log.feed((MARK + CAUGHT + "\n" + MARK.replace("1", "7") + "failure detected by watchdog at work sequence id: 9 PG status: "
+              "last enqueued work: 1, last completed work: 0\n" + MARK + "Exception (either an error or timeout) detected by "
+              "watchdog at work: 808, last enqueued NCCL work: 811, last completed NCCL work: 807.\n").encode())
+    [word] = log.words.values()
+    assert (word.rank, word.op, word.seq, word.enqueued, word.completed) == (1, "ALLREDUCE", 808, 811, 807)
+
+
 def test_lines_end_with_cr_too_and_come_in_order() -> None:
     text = f"{BAR}\r{MARK}{CAUGHT}\rnothing\r\n[Rank 0]: Ranks 4, 5 failed to pass monitoredBarrier in 30000 ms\n"
     found = list(words(text.encode()))
