@@ -10,7 +10,7 @@ SYSCONFDIR ?= /etc
 PIP_ARGS ?=
 JOBS ?= 8
 
-.PHONY: help venv check lint types unit scorecard test test-cluster test-full demo demo-down \
+.PHONY: help venv check lint types unit scorecard test test-cluster test-full bench demo demo-down \
         spank install install-node install-controller uninstall docs clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make check        style, types and unit tests (under a minute)"
 	@echo "make test         check, scorecard and the scenarios on real Slurm (under 40 minutes)"
 	@echo "make test-full    test and everything longer"
+	@echo "make bench        what a node pays: monitor, Prolog, plugin, beside their goals (as root, ten minutes, no Slurm)"
 	@echo "make docs         the pages that are made from the tables"
 
 # ---- the developers' environment
@@ -42,8 +43,10 @@ lint: venv
 types: venv
 	MYPYPATH=protocol:controller $(VENV)/bin/mypy --explicit-package-bases protocol/astraeus_protocol controller/astraeus_controller/rules
 
+# Four, be there two cores: half of their time goes into waiting for processes that are being watched. The bytecode is
+# kept, whatever the environment says: to write 2,000 assertions anew costs each of the four two seconds.
 unit: venv
-	$(PY) -m pytest -q -n 2 --dist worksteal tests/unit slurm-test-cluster/tests
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 4 --dist worksteal tests/unit slurm-test-cluster/tests
 
 check: lint types unit
 
@@ -57,6 +60,10 @@ test: check scorecard test-cluster
 
 test-full: check scorecard
 	$(PY) -m slurm_test_cluster.run_tests --jobs $(JOBS) --full
+
+# What a node pays, measured on this machine: docs/performance.md. BENCH="--only prolog" for a part of it.
+bench: venv
+	@PYTHONPATH=tests:slurm-test-cluster $(PY) -m bench $(BENCH)
 
 # ---- the demo
 

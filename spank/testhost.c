@@ -14,6 +14,7 @@
  *   parse NAME TEXT                           -> value VALUE | reason SENTENCE
  *   show-options | show-env | show-control    -> option …, env NAME VALUE, control NAME VALUE
  *   fds                                       -> fds COUNT
+ *   loaded                                    -> loaded NANOSECONDS, that dlopen() took
  *
  * What the plugin logs comes as: log LEVEL TEXT.
  */
@@ -40,6 +41,7 @@ static struct pair items[MANY], environment[MANY], control[MANY];
 static struct spank_option options[MANY];
 static int options_count;
 static spank_context_t context = S_CTX_LOCAL;
+static long long loaded_ns;
 
 static const struct { const char *name; spank_item_t item; } item_names[] = {
 	{"S_JOB_UID", S_JOB_UID}, {"S_JOB_GID", S_JOB_GID}, {"S_JOB_ID", S_JOB_ID},
@@ -227,18 +229,23 @@ static void set_context(const char *name)
 		  strcmp(name, "allocator") == 0 ? S_CTX_ALLOCATOR : S_CTX_SLURMD;
 }
 
+static long long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
 static void call(void *plugin, const char *hook)
 {
 	int (*function)(spank_t, int, char **) = (int (*)(spank_t, int, char **))need(plugin, hook);
-	struct timespec from, to;
 	char *none[] = {NULL};
-	int rc;
+	long long began = now_ns(), ended;
+	int rc = function(NULL, 0, none);
 
-	clock_gettime(CLOCK_MONOTONIC, &from);
-	rc = function(NULL, 0, none);
-	clock_gettime(CLOCK_MONOTONIC, &to);
-	printf("rc\t%s\t%d\t%lld\n", hook, rc,
-	       (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec);
+	ended = now_ns();
+	printf("rc\t%s\t%d\t%lld\n", hook, rc, ended - began);
 }
 
 static void type_option(const char *name, const char *argument)
@@ -315,16 +322,20 @@ static void run(void *plugin, char **word)
 		show(control, "control");
 	else if (strcmp(word[0], "fds") == 0)
 		count_descriptors();
+	else if (strcmp(word[0], "loaded") == 0)
+		printf("loaded\t%lld\n", loaded_ns);
 	else
 		exit(2);
 }
 
 int main(int argc, char **argv)
 {
+	long long began = now_ns();
 	void *plugin = argc == 2 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
 	char *text = NULL;
 	size_t size = 0;
 
+	loaded_ns = now_ns() - began;
 	if (plugin == NULL) {
 		fprintf(stderr, "testhost: %s\n", argc == 2 ? dlerror() : "usage: testhost PLUGIN");
 		return 2;

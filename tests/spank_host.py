@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import os
 import shutil
@@ -23,15 +24,23 @@ START = ("slurm_spank_init", "slurm_spank_init_post_opt", "slurm_spank_user_init
 
 @functools.cache
 def built(testing: bool = True) -> Path:
-    """Folder with astraeus.so (and testhost); skips where there is no compiler or no spank.h."""
+    """Folder with astraeus.so and testhost; skips where there is no compiler or no spank.h.
+
+    Beside the plugin's own build folder, one for all processes that run tests: what is up to date is not built again.
+    """
     if not shutil.which("gcc") or not Path("/usr/include/slurm/spank.h").exists():
         pytest.skip("needs gcc and Slurm's spank.h (package libslurm-dev)")
-    folder = Path(tempfile.mkdtemp(prefix="astraeus-spank-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if os.access(SPANK, os.W_OK):
+        folder = SPANK / "build" / ("testing" if testing else "plain")
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="astraeus-spank-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     flags = ["TESTING=1"] if testing else []
-    subprocess.run(["make", "-s", "-C", SPANK, f"BUILD={folder}", *flags], check=True, timeout=120)
-    host = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-rdynamic", "-o", folder / "testhost"]
-    subprocess.run([*host, SPANK / "testhost.c", "-ldl"], check=True, timeout=120)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(["make", "-s", "-C", SPANK, f"BUILD={folder}", *flags, "all", f"{folder}/testhost"], check=True,
+                       timeout=120)
     return folder
 
 
@@ -49,6 +58,7 @@ class Answers:
     logs: list[str] = field(default_factory=list)
     parsed: list[tuple[str, str]] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
+    load_ns: int = 0
 
     @property
     def rejected(self) -> bool:
@@ -94,6 +104,8 @@ def _sort(answers: Answers, words: list[str]) -> None:
             answers.logs.append(unquote(text))
             if level == "error":
                 answers.errors.append(unquote(text, errors="surrogateescape"))
+        case ["loaded", nanoseconds]:
+            answers.load_ns = int(nanoseconds)
         case ["fds", count]:
             answers.descriptors.append(int(count))
         case _:

@@ -41,11 +41,11 @@ def socket_path(given: str = "") -> str:
     return given or os.environ.get("ASTRAEUS_SOCKET", "") or SOCKET
 
 
-def get(path: str, where: str) -> Any:
-    """The answer to ``GET path`` as JSON. Raises NoAnswer or Problem."""
+def get(path: str, where: str, method: str = "GET") -> Any:
+    """The answer to ``GET path`` (or another method) as JSON. Raises NoAnswer or Problem."""
     connection = _Unix(where)
     try:
-        connection.request("GET", quote(path, safe="/+?"))
+        connection.request(method, quote(path, safe="/+?="))
         reply = connection.getresponse()
         body = reply.read()
     except (FileNotFoundError, ConnectionRefusedError):

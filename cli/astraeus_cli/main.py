@@ -1,4 +1,4 @@
-"""``astraeus stalls``, ``astraeus incidents``, ``astraeus progress JOB``, ``astraeus history JOB``."""
+"""``astraeus stalls``, ``incidents``, ``progress JOB``, ``history JOB``, ``stacks JOB``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from astraeus_protocol import VERSION
 
-from . import client, text
+from . import client, stacks, text
 
 OK, FAILED, USAGE, NO_SUCH_JOB = 0, 1, 2, 3
 JOB = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?(\.\w{1,20})?")
@@ -21,6 +21,7 @@ EXITS = """exit status:
   1  the controller could not be asked, or answered with an error
   2  the command line can't be used
   3  no such job, or it is not watched, or it is another user's
+  4  stacks: a node has not answered in time, or nothing could be read; what came is printed
 Times are in UTC."""
 
 
@@ -29,12 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        answer = client.get(args.path.format(job=getattr(args, "job", "")), client.socket_path(args.socket))
+        where = client.socket_path(args.socket)
+        path = args.path.format(job=getattr(args, "job", ""))
+        answer = stacks.ask(path, where, args) if args.command == "stacks" else client.get(path, where)
         if args.json:
             print(json.dumps(answer, indent=2))
         else:
             _print(args.command, answer)
         sys.stdout.flush()
+        if args.command == "stacks":
+            return stacks.verdict(answer)
     except client.NoAnswer as fault:
         print(f"astraeus: {fault}", file=sys.stderr)
         return FAILED
@@ -49,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print(command: str, answer: text.Json) -> None:
     now = datetime.now(UTC)
+    if command == "stacks":
+        print(*stacks.lines(answer, now), sep="\n")
+        return
     if command == "stalls":
         lines = list(text.stalls(answer, now))
         if lines:
@@ -85,7 +93,22 @@ def _parser() -> argparse.ArgumentParser:
         one = commands.add_parser(name, parents=[shared], help=words)
         one.add_argument("job", type=_job, metavar="JOB", help="123, 123_4 or, for one step, 123.0")
         one.set_defaults(path=f"/runs/{{job}}/{name}")
+    taken = commands.add_parser("stacks", parents=[shared], help="show where a job's ranks are in their Python code")
+    taken.add_argument("job", type=_job, metavar="JOB", help="123, 123_4 or, for one step, 123.0")
+    taken.add_argument("--native", action="store_true",
+                       help="frames of C and C++, too; this holds each process for a fraction of a second")
+    taken.add_argument("--last", action="store_true", help="ask no node: show what was read last")
+    taken.add_argument("--wait", type=_seconds, default=stacks.WAIT_S, metavar="SECONDS",
+                       help=f"for so long nodes are waited for (default {stacks.WAIT_S:g}): they are asked when they "
+                            "report next")
+    taken.set_defaults(path="/runs/{job}/stacks")
     return parser
+
+
+def _seconds(value: str) -> float:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 600:
+        raise argparse.ArgumentTypeError(f'"{value}" is no time to wait; write seconds, 1 to 600')
+    return float(value)
 
 
 def _job(value: str) -> str:

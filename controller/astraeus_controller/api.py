@@ -15,12 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import views
+from . import stack_views, views
 from .fleet import Fleet
 from .judging.incidents import Incidents
 from .judging.loop import Judging
 from .judging.pass_ import Pass
 from .peer import SCOPE, Peer
+from .stacks import StackBook
 from .store import Store
 from .views import Json
 
@@ -42,12 +43,13 @@ class Api:
     ``runs`` knows jobs by their names (``123_4``), ``others`` jobs that run on Slurm but reach no monitor.
     """
 
-    def __init__(self, fleet: Fleet, passes: Pass, store: Store, judging: Judging, incidents: Incidents, *,
+    def __init__(self, fleet: Fleet, passes: Pass, store: Store, judging: Judging, incidents: Incidents,
+                 stacks: StackBook, *,
                  privileged: set[int],
                  runs: Callable[[], dict[str, int]], others: Callable[[], list[int]],
                  health: Callable[[], Json]) -> None:
         self.fleet, self.passes, self.store = fleet, passes, store
-        self.judging, self.incidents = judging, incidents
+        self.judging, self.incidents, self.stacks = judging, incidents, stacks
         self.privileged, self.runs, self.others, self.health = privileged, runs, others, health
 
     def app(self) -> Starlette:
@@ -55,6 +57,8 @@ class Api:
                   Route("/incidents", self._answer(self.incidents_open)),
                   Route("/runs/{job}/progress", self._answer(self.progress)),
                   Route("/runs/{job}/history", self._answer(self.history)),
+                  Route("/runs/{job}/stacks", self._answer(self.last_stacks), methods=["GET"]),
+                  Route("/runs/{job}/stacks", self._answer(self.take_stacks), methods=["POST"]),
                   Route("/healthz", self._answer(self.healthz))]
         return Starlette(routes=routes, exception_handlers={404: _no_such_page, 405: _no_such_page})
 
@@ -119,6 +123,34 @@ class Api:
             events += views.incident_events(incident, job)
         events.sort(key=lambda event: event.at)
         return {"run": name, "job": job, "events": [views.event(e) for e in events]}
+
+    def last_stacks(self, request: Request) -> Json:
+        """The Python stacks that were read last of a job, or are being read."""
+        name, _, job = self._job(request)
+        if job is None or not self._may_see(request, job) or not self._may_see_past(request, job):
+            raise self._unknown(request, name, job)
+        reading = self.stacks.last(job, request.query_params.get("ask", ""))
+        if reading is None:
+            raise Problem(409, f"no stacks of job {name} have been read; ask for them: astraeus stacks {name}")
+        return stack_views.reading(reading, self.stacks.waiting_for(reading))
+
+    def take_stacks(self, request: Request) -> Json:
+        """Ask the job's nodes for its Python stacks; with ``?native`` for frames of C and C++, too."""
+        name, step, job = self._job(request)
+        held = self.fleet.jobs.get(job) if job is not None else None
+        if job is None or held is None or not self._may_see(request, job):
+            raise self._unknown(request, name, job)
+        last = f"astraeus stacks {name} --last shows what was read before"
+        if held.ended:
+            raise Problem(409, f"job {name} is over; {last}")
+        try:
+            reading = self.stacks.person(job, name, step, native="native" in request.query_params)
+        except LookupError:
+            of = f"step {step} of job {name}" if step else f"job {name}"
+            raise Problem(409, f"no node runs {of}, or none that does is heard; {last}") from None
+        if reading is None:
+            raise Problem(423, f"other stacks of job {name} are being read; ask again in a few seconds")
+        return stack_views.reading(reading, self.stacks.waiting_for(reading))
 
     def healthz(self, request: Request) -> Json:
         return {"status": "ok", "version": VERSION} | self.health()
@@ -189,4 +221,5 @@ def _problem(status: int, sentence: str) -> Response:
 
 async def _no_such_page(request: Request, fault: Exception) -> Response:
     status = getattr(fault, "status_code", 404)
-    return _problem(status, "ask GET /stalls, /incidents, /runs/JOB/progress, /runs/JOB/history or /healthz")
+    return _problem(status, "ask GET /stalls, /incidents, /runs/JOB/progress, /runs/JOB/history, /runs/JOB/stacks "
+                            "or /healthz")

@@ -118,5 +118,17 @@ CREATE TABLE incident_jobs (
 CREATE INDEX incident_jobs_job ON incident_jobs (job);
 """
 
-MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS, INCIDENTS)
+STACKS = """
+-- Python stacks that were read of a job: for a finding (its key), or because a person asked (''). body: JSON, deflated.
+CREATE TABLE stacks (
+    id INTEGER PRIMARY KEY,
+    job INTEGER NOT NULL,
+    finding TEXT NOT NULL,
+    at REAL NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX stacks_job ON stacks (job, id);
+"""
+
+MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS, INCIDENTS, STACKS)
 """Their number is the database's user_version."""

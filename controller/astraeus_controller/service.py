@@ -36,6 +36,7 @@ from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
 from .slurm.types import JobFacts, Snapshot
+from .stacks import StackBook
 from .stops import StopFiles
 from .store import Store
 from .views import Json
@@ -71,6 +72,7 @@ class Service:
         self.passes = Pass(self.fleet, self.cluster, store.open_findings(), store.clocks())
         self.passes.keys_of = store.keys
         self.stops = StopFiles(self.fleet, boottime)
+        self.stacks = StackBook(self.fleet, store, boottime)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
         self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
@@ -85,7 +87,8 @@ class Service:
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
                                self.incidents, self.emit, boottime)
         self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))
-        self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, privileged=_privileged(config),
+        self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks,
+                       privileged=_privileged(config),
                        runs=lambda: self._runs, others=self._others, health=self._health)
         self._snapshot = Snapshot(jobs=())
         self._runs: dict[str, int] = {}
@@ -119,10 +122,15 @@ class Service:
         if self.record:
             self.record.report(report, now, time.time())
         self.judging.touched(self.fleet.report(report, now))
-        suspects = self.passes.suspect_jobs() | self.stops.jobs | self.restarts.signalled | self.inquiries.urgent
+        self.stacks.heard(report)
+        suspects = self.passes.suspect_jobs()
+        self.stacks.suspect({job.job for job in report.jobs}, self.passes.memory, self.stops.jobs)
+        suspects |= self.stops.jobs | self.restarts.signalled | self.inquiries.urgent | self.stacks.jobs
         return wire.Reply(
             nonce=report.nonce, next_s=self.fleet.next_s(report.node, suspects, self.judging.near),
-            commands=self.stops.commands(report.jobs), tied=self.fleet.tied_steps(report.node),
+            closer=self.passes.quiet_steps(job.job for job in report.jobs),
+            tied=self.fleet.tied_steps(report.node),
+            commands=[*self.stops.commands(report.jobs), *self.stacks.commands(report)],
             causes={str(job.job): self.restarts.cause(job.job, job.restarts)
                     for job in report.jobs if job.restarts and not job.restart_cause})
 

@@ -15,6 +15,7 @@ from astraeus_protocol.findings import Event, Finding
 
 from .database import Database
 from .store_incidents import StoredIncidents
+from .store_stacks import StoredStacks
 
 KEPT_S = 90 * 86400
 """How long history is kept."""
@@ -109,6 +110,7 @@ class Store(Database):
     def __init__(self, path: str | Path, wall: Callable[[], float] = time.time, boot: str = "") -> None:
         super().__init__(path, wall, boot)
         self.incidents = StoredIncidents(self.db)
+        self.stacks = StoredStacks(self.db)
 
     def forget(self) -> None:
         """Drop what is older than KEPT_S and over."""
@@ -121,6 +123,7 @@ class Store(Database):
             self.db.execute("DELETE FROM owners WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM attempts WHERE at < ?", (oldest,))
             self.incidents.forget(oldest)
+            self.stacks.forget(oldest)
 
     # Findings
 
@@ -180,6 +183,7 @@ class Store(Database):
             self.db.execute("DELETE FROM pieces WHERE job = ?", (job,))
             self.db.execute("DELETE FROM exclusions WHERE job = ?", (job,))
             self.db.execute("DELETE FROM attempts WHERE job = ?", (job,))
+            self.db.execute("UPDATE stacks SET job = -job WHERE job = ?", (job,))
             self.db.execute("UPDATE OR IGNORE incident_jobs SET job = -job WHERE job = ?", (job,))
         self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
 

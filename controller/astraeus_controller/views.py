@@ -108,13 +108,14 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
     return {
         "worker": worker.name, "step": step.step, "rank": worker.rank, "node": worker.node, "pid": worker.pid,
         "state": STATES.get(worker.state, worker.state), "finding": found.kind if found else None,
-        "last_output_at": iso(worker.output_at),
+        "last_output_at": iso(worker.output_at), "output_to": worker.output_to, "last_write_at": iso(worker.quiet_at),
         "gpus": [{"index": g.index, "busy": g.busy, "last_busy_at": iso(g.busy_at) if g.ever_busy else None}
                  for g in worker.gpus],
         "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": _nccl(step, worker),
         "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
                        "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
-                       "traced": p.traced, "tied": p.tied, "wait": _wait(p)} for p in worker.processes],
+                       "traced": p.traced, "tied": p.tied, "wait": _wait(p),
+                       "place": _place(p)} for p in worker.processes],
         "unknown": [{"source": source, "reason": reason} for source, reason in worker.unknown],
         "stalled_in_s": _stalled_in(picture, step, worker),
     }
@@ -126,6 +127,14 @@ def _wait(process: ProcessView) -> Json | None:
     return None if wait is None else {
         "channel": wait.channel, "call": wait.call, "for_s": round(wait.s, 1), "storage": wait.kind,
         "mount": wait.mount, "at": wait.at, "helper": wait.helper}
+
+
+def _place(process: ProcessView) -> Json | None:
+    """Where a closer look found its main thread."""
+    place = process.place
+    return None if place is None else {
+        "channel": place.channel, "call": place.call, "share": place.share, "samples": place.samples,
+        "user": place.user, "system": place.system, "threads": place.threads}
 
 
 def _metric(step: StepView, worker: WorkerView) -> Json | None:
@@ -153,9 +162,10 @@ def _stalled_in(picture: Picture, step: StepView, worker: WorkerView) -> float |
         metric = metric_of(worker, step.policy.progress_metric)
         return None if metric is None or metric.unchanged_s is None else round(
             max(0.0, step.policy.after - metric.unchanged_s), 1)
-    if worker.output_s is None:
+    silent = worker.quiet_s if worker.output_s is None else worker.output_s
+    if silent is None:
         return None
-    still = [worker.output_s]
+    still = [silent]
     if worker.gpus:
         idle = [gpu.idle_s for gpu in worker.gpus]
         if None in idle:

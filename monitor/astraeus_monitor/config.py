@@ -33,6 +33,8 @@ KEYS: tuple[Key, ...] = (
     Key("state_dir", str, "/run/astraeus", "where Prolog and the plugin write and the monitor reads"),
     Key("ignore_output", tuple, (), "lines of any job's output that are no progress: a list of regular expressions "
         "that grep -E takes"),
+    Key("stacks", str, "auto", 'py-spy, which reads Python stacks of stuck jobs: "auto" (the one installed with the '
+                               'monitor), "off", or its path'),
     Key("node", str, "", "this node's name in Slurm; empty: as the jobs' files say, else the host's name"),
 )
 _WORDS = {str: "a text in quotes", float: "a number", tuple: "a list of texts in quotes"}
@@ -52,6 +54,7 @@ class Config(msgspec.Struct, frozen=True):
     leave_after_s: float = 600
     state_dir: str = "/run/astraeus"
     ignore_output: tuple[str, ...] = ()
+    stacks: str = "auto"
     node: str = ""
 
 
@@ -96,6 +99,8 @@ def check(table: dict[str, object], where: str) -> Config:
     if config.controller and not config.controller.startswith("http://"):
         raise ConfigFault(f'{where}: controller = "{config.controller}" must start with http:// '
                           "(reports are signed, not encrypted)")
+    if config.stacks not in ("auto", "off") and not config.stacks.startswith("/"):
+        raise ConfigFault(f'{where}: stacks = "{config.stacks}" is no path; write "auto", "off" or "/PATH/TO/py-spy"')
     host, port = split(config.controller)
     if config.controller and not (host and 0 < port < 65536):
         raise ConfigFault(f'{where}: controller = "{config.controller}" names no host and port; '

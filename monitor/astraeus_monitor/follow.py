@@ -49,8 +49,6 @@ class FileAsk(msgspec.Struct, omit_defaults=True):
     path: str
     """As /proc names what the holders have open."""
     holders: list[Identity]
-    fds: tuple[int, ...] | None = None
-    """None: any descriptor."""
     offset: int | None = None
     """None: what stands there now is not this attempt's; begin behind it."""
     pos: int = 0
@@ -180,7 +178,9 @@ class Follow:
         for pid, start in holders.items():
             seen = self.proc.stat(pid)
             if seen is not None and seen.start == start and seen.state not in "ZX":
-                yield from ((pid, fd) for fd in one.fds or self.proc.fds(pid))
+                yield from ((pid, fd) for fd in (1, 2))
+        for pid in holders:
+            yield from ((pid, fd) for fd in self.proc.fds(pid))
 
     def _count(self, one: FileAsk, file: Followed) -> Counted:
         lines, much = b"".join(file.held), file.held_bytes > HELD_MAX

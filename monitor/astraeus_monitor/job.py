@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,8 @@ class JobWatch:
         tasks.sort(key=lambda ask: self.steps[ask.step].workers[ask.rank].suspect)
         return Ask(
             job=self.job, now=now, tasks=tasks,
-            sruns=[SrunAsk(s.step, *srun) for s in self.steps.values() if s.running for srun in s.sruns],
+            sruns=[SrunAsk(s.step, *srun, s.relays) for s in self.steps.values() if s.running for srun in s.sruns],
+            outs={key: outs for w in workers for key, outs in w.outs.items()},
             settled={key: gpu for w in workers for key, gpu in w.holds_gpu.items()
                      if key in w.helpers or not (deep or w.wants_fds)},
             launchers={k: v for w in workers for k, v in w.launchers.items()})
@@ -148,11 +150,12 @@ class JobWatch:
 
     def _see_sruns(self, sruns: list[SrunLook], now: float) -> dict[str, tuple[int, int] | None]:
         wrote = self.sruns.wrote(sruns)
+        inlets = {inlet.pipe: inlet.holders for _, worker in self.running() for inlet in worker.inlets}
         for step in self.steps.values():
             mine = [seen for seen in sruns if seen.step == step.step]
             if step.running and step.step != "batch":
                 step.see_shared(mine, wrote.get(step.step, (0, 0)),
-                                [w for other, w in wrote.items() if other != step.step], now,
+                                [w for other, w in wrote.items() if other != step.step], inlets, now,
                                 hold=bool(self.logs.patterns(self, step)))
         return wrote
 
@@ -188,6 +191,7 @@ class JobWatch:
                 step.sruns = [(s.pid, s.start) for s in sruns if step.launch_port in s.ports]
             if not step.sruns and step.step != "batch" and mine and not self._others_own(step, mine):
                 step.sruns = [(s.pid, s.start) for s in mine]
+            step.drops = any(s.drops for s in sruns if (s.pid, s.start) in step.sruns)
         if self.facts.get("by") == "plugin" or now - self.came < PARENTAGE_AFTER_S:
             return
         for found in stepds:
@@ -217,7 +221,7 @@ class JobWatch:
             return True
         return any(s.running and not s.sruns and s.step != "batch"
                    and (s.holds_shared(node) or not s.launch_host)
-                   and not any(w.has_file for w in s.workers.values()) for s in self.steps.values())
+                   and not any(w.holds_all for w in s.workers.values()) for s in self.steps.values())
 
     # -- GPUs
 
@@ -261,8 +265,7 @@ class JobWatch:
         """For the report."""
         facts = self.facts
         unknown = [report.Unknown("registry", "too many tasks")] if self.too_much else []
-        steps = [s.record(now, node, lambda step, worker: self._gpus_of(step, worker, now))
-                 for s in self.steps.values()]
+        steps = [s.record(now, node, partial(self._gpus_of, now=now)) for s in self.steps.values()]
         for step in steps:
             self.logs.tell(step, now)
         return report.Job(

@@ -58,7 +58,6 @@ class Held(msgspec.Struct):
     path: str
     owner: Owner
     holders: list[Identity]
-    fds: tuple[int, ...] | None
     positions: tuple[int, ...]
 
 
@@ -105,9 +104,9 @@ class JobLogs:
                 continue
             step = job.steps[one.owner[0]]
             asks.append(FileAsk(
-                ino, one.path, one.holders, one.fds, log.offset, max(one.positions), log.before,
+                ino, one.path, one.holders, log.offset, max(one.positions), log.before,
                 settle=looked and not moved and not log.behind, ignore=self.patterns(job, step),
-                tasks=integer(step.facts.get("tasks"), 1) if one.fds is None else 0))
+                tasks=integer(step.facts.get("tasks"), 1) if one.owner[1] is None else 0))
             log.positions = one.positions if looked else log.positions
         unheld = [ino for ino in self.files if ino not in held]
         for ino in unheld:
@@ -122,7 +121,7 @@ class JobLogs:
         for step, rank, files, holders in outputs(job):
             for file in files:
                 found.setdefault(file.ino, []).append(Held(
-                    file.path, (step.step, rank), holders, None if rank is None else (1, 2), (file.pos,)))
+                    file.path, (step.step, rank), holders, (file.pos,)))
         self.shared = set()
         whole: dict[int, Held] = {}
         for ino, many in found.items():
@@ -255,8 +254,8 @@ def outputs(job: JobWatch) -> Iterator[tuple[StepWatch, int | None, list[File], 
     for step in job.steps.values():
         if not step.running:
             continue
-        if step.files and step.sruns:
-            yield step, None, step.files, step.sruns
+        if step.files and step.holders:
+            yield step, None, step.files, step.holders
         for worker in step.workers.values():
             if worker.running and worker.files and worker.tree:
                 yield step, worker.rank, worker.files, worker.tree

@@ -7,14 +7,14 @@ Lines go out as they are found, so that a process whose files do not answer cost
 from __future__ import annotations
 
 import os
-import stat as modes
 import zlib
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from . import ties
+from . import oom, ties
 from .frozen import is_frozen
+from .outputs import File, Finder, Inlet, beside, held_by, identities, output_kind, positions
 from .procfs import Proc
 from .tree import Identity, ProcLook, worker_processes
 from .waits import Place, WaitSeen, look_at_waits
@@ -45,6 +45,8 @@ class SrunAsk(msgspec.Struct):
     step: str
     pid: int
     start: int
+    relays: list[tuple[int, int, int]] = []
+    """(PID, start, descriptor): files into which others of the job hand on what it writes into pipes."""
 
 
 class Facts(msgspec.Struct):
@@ -92,16 +94,10 @@ class Ask(msgspec.Struct):
     settled: dict[Identity, bool]
     """Processes of which only the outputs are read, and whether they hold a GPU."""
     launchers: dict[Identity, bool]
+    outs: dict[Identity, list[int]] = {}
+    """The descriptors of processes that are output files, as the last deep look found them."""
     waits: list[Identity] = []
     """Processes that have gone quiet: what they wait for in the kernel is read."""
-
-
-class File(msgspec.Struct):
-    """A file that a process holds open for writing."""
-
-    path: str
-    ino: int
-    pos: int
 
 
 class Began(msgspec.Struct, tag="began"):
@@ -118,10 +114,13 @@ class TaskLook(msgspec.Struct, tag="task", omit_defaults=True):
     rank: int
     procs: list[ProcLook] = []
     files: list[File] = []
-    """Regular files that the tree has open for writing as its standard output or error."""
-    others: list[str] = []
-    """What else they are: pipe, socket, null, pty, fifo."""
+    """Regular files that hold its output: ``outputs.Routes``."""
+    to: str | None = None
+    """As in ``Routes``; None: not looked at this time."""
+    inlets: list[Inlet] = []
     frozen: bool = False
+    oom: int | None = None
+    """Processes of its cgroup that were killed for lack of memory; None: nobody counts them."""
     faults: list[tuple[str, str]] = []
     """(source, reason) for what could not be read."""
 
@@ -135,6 +134,8 @@ class SrunLook(msgspec.Struct, tag="srun", omit_defaults=True):
     wchar: int | None = None
     syscw: int | None = None
     files: list[File] = []
+    into: list[str] = []
+    """What its standard output and error are instead: ``pipe:[42]``, /dev/null, /dev/pts/3."""
 
 
 Line = Began | TaskLook | SrunLook | WaitSeen
@@ -165,7 +166,8 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
     if len(tree) > MAX_PROCS:
         seen.faults.append(("process", f"too many processes: {len(tree)}, the first {MAX_PROCS} are read"))
         del tree[MAX_PROCS:]
-    held: dict[int, list[int]] = {}
+    deep = not task.known
+    held: dict[int, dict[int, str]] = {}
     hertz = os.sysconf("SC_CLK_TCK")
     for stat in tree:
         if stat.state in "ZX":
@@ -176,18 +178,35 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
         p = ProcLook(stat.pid, stat.start, stat.ppid, stat.comm, stat.state, stat.ticks, age,
                      facts.exe, facts.cmd, facts.made, facts.rank, facts.visible, image=stat.image)
         try:
-            p.write_bytes = proc.io(p.pid).get("write_bytes")
-            held[p.pid] = _look_at_fds(proc, ask, memory, p, seen)
+            io = proc.io(p.pid)
+            p.write_bytes, p.wchar = io.get("write_bytes"), io.get("wchar")
+            held[p.pid] = _look_at_fds(proc, ask, p, deep=deep)
         except PermissionError:
             seen.faults.append(("process", f"may not read /proc/{p.pid}: the monitor must run as root"))
         seen.procs.append(p)
     for p in worker_processes(seen.procs, ask.launchers):
         p.worker = True
+    aside = beside(seen.procs) if deep else {
+        p.pid for p in seen.procs if p.pid in task.known and p.id not in ask.outs}
+    routes = Finder(proc, memory.kinds, seen.procs, held, aside).find(inlets=task.step == "batch") if deep else None
+    if routes:
+        seen.files, seen.to, seen.inlets = routes.files, routes.to, routes.inlets
+    for p in seen.procs:
+        p.aside = p.pid in aside
+        if routes:
+            p.outs = routes.outs.get(p.pid, [])
+        elif not p.aside and p.comm != "srun":
+            fresh = [fd for fd in (1, 2) if fd in held.get(p.pid, {})]
+            p.outs = ask.outs.get(p.id, fresh)
+            here = positions(proc, memory.kinds, p.pid, p.outs, worker=p.worker) if p.outs else []
+            seen.files += [f for f in here if f not in seen.files]
     seen.frozen = is_frozen(proc, task.pid)
+    seen.oom = oom.kills(proc, task.pid)
     if task.ties:
         for p in seen.procs:
             if p.worker:
-                p.ties = _ties(proc, p.pid, held.get(p.pid, []), sockets)
+                inodes = [int(target[8:-1]) for target in held.get(p.pid, {}).values() if target.startswith("socket:[")]
+                p.ties = _ties(proc, p.pid, inodes, sockets)
     return seen
 
 
@@ -207,49 +226,21 @@ def _facts(proc: Proc, pid: int) -> Facts:
                  visible if visible is None else visible[:MAX_VISIBLE])
 
 
-def _look_at_fds(proc: Proc, ask: Ask, memory: Memory, p: ProcLook, seen: TaskLook) -> list[int]:
-    """Note the process's outputs and whether it holds a GPU; its socket inodes."""
+def _look_at_fds(proc: Proc, ask: Ask, p: ProcLook, *, deep: bool) -> dict[int, str]:
+    """What its descriptors are, and whether it holds a GPU. Of one that is settled, at a deep look its outputs, else
+    nothing: where they go was found then."""
     if p.state in "ZX":
-        return []
-    inodes: list[int] = []
+        return {}
+    found: dict[int, str] = {}
     settled = p.id in ask.settled
     p.gpu = ask.settled.get(p.id, False)
-    for fd in (1, 2) if settled else proc.fds(p.pid):
+    for fd in ((1, 2) if deep else ()) if settled else proc.fds(p.pid):
         target = proc.link(p.pid, "fd", fd)
-        if target.startswith("socket:["):
-            inodes.append(int(target[8:-1]))
-        elif target.startswith("/dev/nvidia") and target[11:].isdigit():
+        if target:
+            found[fd] = target
+        if target.startswith("/dev/nvidia") and target[11:].isdigit():
             p.gpu = True
-        if fd in (1, 2) and target and p.comm != "srun":
-            kind, file = output_kind(proc, memory.kinds, p.pid, fd, target)
-            if file and file not in seen.files:
-                seen.files.append(file)
-            elif kind != "file" and kind not in seen.others:
-                seen.others.append(kind)
-    return inodes
-
-
-def output_kind(proc: Proc, kinds: dict[str, str], pid: int, fd: int,
-                target: str) -> tuple[str, File | None]:
-    """(kind, file) of an open file; a File only for a regular one that is open for writing."""
-    for start, kind in (("pipe:", "pipe"), ("socket:", "socket"), ("/dev/null", "null"), ("/dev/pts/", "pty"),
-                        ("/dev/tty", "pty"), ("/dev/", "device")):
-        if target.startswith(start):
-            return kind, None
-    info = proc.fdinfo(pid, fd)
-    if not target.startswith("/") or info is None:
-        return "other", None
-    key = f"{info.ino}:{target}"
-    if key not in kinds:
-        # The one question to the file system, once a file: a FIFO has a path too.
-        try:
-            mode = os.stat(f"{proc.root}/{pid}/fd/{fd}").st_mode
-        except OSError:
-            return "other", None
-        kinds[key] = "file" if modes.S_ISREG(mode) else "fifo" if modes.S_ISFIFO(mode) else "other"
-    if kinds[key] != "file":
-        return kinds[key], None
-    return "file", File(target, info.ino, info.pos) if info.writes else None
+    return found
 
 
 def _look_at_srun(proc: Proc, memory: Memory, srun: SrunAsk) -> Iterator[SrunLook]:
@@ -261,10 +252,13 @@ def _look_at_srun(proc: Proc, memory: Memory, srun: SrunAsk) -> Iterator[SrunLoo
         seen = SrunLook(srun.step, srun.pid, srun.start, io.get("wchar"), io.get("syscw"))
         for fd in proc.fds(srun.pid):
             target = proc.link(srun.pid, "fd", fd)
-            if target.startswith("/"):
-                _, file = output_kind(proc, memory.kinds, srun.pid, fd, target)
-                if file and file not in seen.files:
-                    seen.files.append(file)
+            file = output_kind(proc, memory.kinds, srun.pid, fd, target)[1] if target.startswith("/") else None
+            if file and file not in seen.files:
+                seen.files.append(file)
+            elif fd in (1, 2) and target and file is None and target not in seen.into:
+                seen.into.append(target)
+        for (pid, start), fds in identities(srun.relays).items():
+            seen.files += [f for f in held_by(proc, pid, start, fds, memory.kinds) if f not in seen.files]
         yield seen
     except PermissionError:
         return

@@ -10,8 +10,9 @@ from functools import partial
 
 import msgspec
 
-from . import metrics, survey, tail, tails
+from . import closers, metrics, survey, tail, tails
 from .clock import Clock
+from .closer import DEADLINE_S, look_closer
 from .follower import Followers
 from .job import YOUNG_S, JobWatch
 from .log import fenced, say_once
@@ -23,6 +24,7 @@ from .scrape import MetricAsk, scrape
 from .servant import Servant
 from .sources import gpu
 from .sources.process import ProcessWatch
+from .stacks import Stacks
 from .tree import Identity
 from .waits import WaitSeen
 from .watch import StepWatch
@@ -36,12 +38,15 @@ SURVEY_EVERY_S, SURVEY_FIRST_S = 60.0, 20.0
 
 
 class Looks:
-    """Starts probes and hands their answers to the job watches; ``seen`` is called after each look."""
+    """Starts probes and hands their answers to the job watches; ``seen`` is called after each look,
+    ``soon`` where the controller is to hear at once."""
 
     def __init__(self, selector: selectors.BaseSelector, clock: Clock, proc: Proc, seen: Callable[[], None],
+                 soon: Callable[[], None] | None = None,
                  serve_gpus: Callable[[int, int], None] = gpu.serve) -> None:
         self.clock, self.proc, self.seen = clock, proc, seen
         self.probes = Probes(selector, clock)
+        self.stacks = Stacks(self.probes, proc, clock, soon or seen)
         self.driver = Servant("driver", serve_gpus, selector, clock)
         self.jobs: dict[int, JobWatch] = {}
         self.looker = Looker(proc, selector, clock, self.probes,
@@ -73,6 +78,8 @@ class Looks:
             self.last_survey, self.next_survey = now, now + (SURVEY_FIRST_S if fresh else SURVEY_EVERY_S)
             self._survey()
         self._next()
+        self._look_closer(now)
+        self.stacks.next()
         self._read_tails(now)
         for job in self.jobs.values():
             if job.logs.behind:
@@ -96,6 +103,7 @@ class Looks:
 
     def left(self, job: JobWatch) -> None:
         """The job is gone: the driver is closed at once, so that the site's Epilog can reset its GPUs."""
+        self.stacks.left(job)
         if job in self.waiting:
             self.waiting.remove(job)
         self.followers.left(job.job)
@@ -198,6 +206,22 @@ class Looks:
         self.followers.follow(job)
         self._next()
         self.seen()
+
+    def _look_closer(self, now: float) -> None:
+        for job in self.jobs.values():
+            if f"closer {job.job}" in self.probes.running:
+                continue
+            asked = closers.ask(job, now)
+            if asked:
+                why = self.probes.start(f"closer {job.job}", partial(look_closer, self.proc, asked),
+                                        partial(self._looked_closer, job, asked), DEADLINE_S)
+                if why:
+                    closers.seen(job, asked, [], why, now)
+
+    def _looked_closer(self, job: JobWatch, asked: list[Identity], lines: list[bytes], why: str) -> None:
+        closers.seen(job, asked, lines, why, self.clock.boot())
+        if self.jobs.get(job.job) is job:
+            self.seen()
 
     def _read_tails(self, now: float) -> None:
         for job in self.jobs.values():

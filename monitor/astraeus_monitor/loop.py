@@ -48,11 +48,11 @@ class Monitor:
         self.state_dir = Path(config.state_dir)
         self.selector = selectors.DefaultSelector()
         self.registry = Registry(self.state_dir)
-        self.looks = Looks(self.selector, self.clock, self.proc, self._judge)
+        self.looks = Looks(self.selector, self.clock, self.proc, self._judge, self._soon)
         self.sampler = Sampler(self.proc, self.selector, self._wake)
         self.sender = self._make_sender()
         self.boot = boot_id()
-        self.session, self.seq = secrets.token_hex(8), 0
+        self.session, self.seq, self.reports = secrets.token_hex(8), 0, 0
         self.node = config.node or socket.gethostname().partition(".")[0]
         self.cluster = ""
         self.leaving = self.wake_now = False
@@ -66,7 +66,6 @@ class Monitor:
         self.ended_sent: list[StepWatch] = []
         self.last_sent = -1.0
         self.print_every_s = self.next_s = NEXT_DEFAULT_S
-        self.reports = 0
 
     @property
     def jobs(self) -> dict[int, JobWatch]:
@@ -227,11 +226,11 @@ class Monitor:
         made = report.Report(
             node=self.node, boot=self.boot, session=self.session, seq=self.seq, nonce=secrets.token_hex(16),
             at=round(self.clock.wall(), 3), cluster=self.cluster,
-            jobs=build.jobs(self.jobs.values(), now, self.node))
+            jobs=build.jobs(self.jobs.values(), now, self.node, self.looks.stacks))
         self.ended_sent = [s for job in self.jobs.values() for s in job.steps.values() if not s.running]
         return self.node, made.nonce, build.encode(made)
 
-    def _failed(self) -> None:
+    def _soon(self) -> None:
         self._report_by(self.clock.boot())
 
     def _replied(self, reply: report.Reply) -> None:
@@ -243,7 +242,7 @@ class Monitor:
         wait = reply.next_s if reply.next_s == reply.next_s else NEXT_DEFAULT_S
         self.next_s = min(max(wait, NEXT_MIN_S), NEXT_MAX_S)
         self._report_by(self.last_sent + self.next_s)
-        if obey(reply, self.jobs, self.looks.left):
+        if obey(reply, self.looks):
             self._report_by(self.clock.boot())
             self.farewell_until = self.clock.boot() + FAREWELL_S
 
@@ -271,8 +270,9 @@ class Monitor:
     # -- files of the site
 
     def _make_sender(self) -> Sender:
+        self.looks.stacks.setting = self.config.stacks
         return Sender(self.config.controller, self.selector, self.looks.probes, self.clock,
-                      make=self._make, key=self._key, replied=self._replied, failed=self._failed)
+                      make=self._make, key=self._key, replied=self._replied, failed=self._soon)
 
     def _key(self) -> bytes | None:
         try:

@@ -19,8 +19,10 @@ from .loop import Monitor
 from .procfs import Proc
 
 USAGE = """usage: astraeus-monitor run [options]
+       astraeus-monitor read output PATH... [--json] [--watch SECONDS]
        astraeus-monitor read metric URL NAME [--json] [--watch SECONDS]
        astraeus-monitor read nccl_log PATH [--json] [--watch SECONDS]
+       astraeus-monitor read process PID [--json] [--watch SECONDS]
        astraeus-monitor config | --version | --help
 
 run        watch the jobs that Prolog hands over in the state directory, and report to the controller

@@ -1,35 +1,39 @@
-"""What a verified reply asks for: the closed list of commands, restart causes, steps known to be tied."""
+"""What a verified reply asks for: the closed list of commands, restart causes, steps known to be tied or quiet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from astraeus_protocol import report
 
 from . import stopfile
 from .job import JobWatch
 from .log import say, say_once
+from .looks import Looks
 from .watch import integer
 
 
-def obey(reply: report.Reply, jobs: Mapping[int, JobWatch], let_go: Callable[[JobWatch], None]) -> bool:
+def obey(reply: report.Reply, looks: Looks) -> bool:
     """Do what the reply asks; whether the controller is to hear of it at once."""
-    tell = False
+    tell, jobs = False, looks.jobs
+    looks.stacks.arrived()
     for command in reply.commands:
         job = jobs.get(command.job)
         if job is None or job.nonce != command.nonce:
             continue  # another attempt's
         if isinstance(command, report.StopFile):
             tell |= _stop(job, command.lines)
+        elif isinstance(command, report.TakeStacks):
+            tell |= looks.stacks.ask(job, command)
         elif not job.dropped:
             say(f"job {job.job}: let go, as the controller asks: {command.reason or 'no reason given'}")
             job.dropped = tell = True
-            let_go(job)
+            looks.left(job)
     for name, cause in reply.causes.items():
         job = jobs.get(integer(name, -1))
         if job and job.cause != cause and _written(job, "cause", stopfile.write_cause, job.path, cause):
             job.cause = cause
-    tied = set(reply.tied)
+    tied, closer = set(reply.tied), set(reply.closer)
     for number, job in jobs.items():
         for name, step in job.steps.items():
             known = f"{number}.{name}" in tied
@@ -37,6 +41,7 @@ def obey(reply: report.Reply, jobs: Mapping[int, JobWatch], let_go: Callable[[Jo
             # gang's ranks one by one.
             tell |= step.tied and not known and step.running
             step.tied = known
+            step.closer_asked = f"{number}.{name}" in closer
     return tell
 
 

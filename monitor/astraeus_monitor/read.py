@@ -14,8 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 from astraeus_protocol import report
 
+from . import read_output
 from .clock import Clock
 from .follow import FileAsk, Followed, read_on
+from .procfs import Proc
+from .read_process import ProcessReading, process, text
 from .scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from .sources.metric import MetricClock
 from .sources.nccl_log import RANKING, Word, joined
@@ -24,6 +27,7 @@ from .textfile import Unreadable, why_of
 UNKNOWN = 3
 LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 WATCH_MAX_S = 3600
+PATHS_MAX = 256
 
 
 class ReadFault(Exception):
@@ -40,7 +44,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is printed with ``--json``: the reading, or why there is none."""
 
     source: str
-    reading: report.Metric | Words | None = None
+    reading: report.Metric | Words | ProcessReading | read_output.Outputs | None = None
     unknown: str = ""
 
 
@@ -52,10 +56,16 @@ def main(words: list[str]) -> int:
             answer = metric(url, name, watch_s, Clock().boot, time.sleep)
         case ["nccl_log", path]:
             answer = nccl_log(path, watch_s, time.sleep)
+        case ["process", pid]:
+            answer = _process(pid, watch_s)
+        case ["output", _, *_]:
+            answer = output(words[1:], watch_s, Proc(), time.sleep)
+        case ["output"]:
+            raise ReadFault("write read output PATH, such as read output /home/alice/slurm-42.out")
         case ["metric", *_]:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
-            raise ReadFault("write read metric URL NAME, or read nccl_log PATH")
+            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, or read process PID")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -109,6 +119,22 @@ def merged(words: dict[str, Word], more: list[Word]) -> dict[str, Word]:
     return words | {word.kind: joined(words.get(word.kind), word) for word in more}
 
 
+def _process(pid: str, watch_s: float) -> Answer:
+    """Raises ReadFault."""
+    if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or int(pid) == 0:
+        raise ReadFault(f"{pid} is no process id; write a number, such as read process 4242")
+    found = process(int(pid), watch_s, Proc(), Clock())
+    return Answer("process", unknown=found) if isinstance(found, str) else Answer("process", reading=found)
+
+
+def output(paths: list[str], watch_s: float, proc: Proc, sleep: Callable[[float], None]) -> Answer:
+    """Each path; unknown where one of them is."""
+    if len(paths) > PATHS_MAX:
+        raise ReadFault(f"{len(paths)} paths are too many; write {PATHS_MAX} at most")
+    found = read_output.read(paths, watch_s, proc, sleep)
+    return Answer("output", found, next((one.unknown for one in found.files if one.unknown), ""))
+
+
 def _place(url: str) -> tuple[str, int]:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -124,8 +150,12 @@ def _text(answer: Answer) -> str:
     if answer.reading is None:
         return f"{answer.source}: unknown: {answer.unknown}"
     reading = answer.reading
+    if isinstance(reading, read_output.Outputs):
+        return read_output.text(reading)
     if isinstance(reading, Words):
         return _of_word(reading.word)
+    if isinstance(reading, ProcessReading):
+        return text(reading)
     return f"{answer.source}: {reading.name} {reading.value:.10g}, unchanged for {reading.unchanged_s:.0f} s"
 
 

@@ -9,8 +9,6 @@ itself stands, after the endpoints: it takes the user's rights and gives them ne
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 import selectors
 import socket
 import time
@@ -19,6 +17,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from .netns import network_of
 from .procfs import Proc, Socket
 from .sources.exposition import Series, series
 from .textfile import MAX_BYTES, Unreadable, text_file, why_of
@@ -32,7 +31,6 @@ REQUEST = (b"GET /metrics HTTP/1.0\r\nHost: %s\r\n"
            b"Accept-Encoding: identity\r\nUser-Agent: astraeus-monitor\r\n\r\n")
 LOOPBACK4, ANY4 = "0100007F", "00000000"
 LOOPBACK6, ANY6 = "00000000000000000000000001000000", "0" * 32
-CLONE_NEWNET = 0x40000000
 
 
 class MetricAsk(msgspec.Struct):
@@ -77,7 +75,7 @@ def scrape(proc: Proc, asks: Iterable[MetricAsk]) -> Iterator[MetricLook]:
         look = MetricLook(ask.step, ask.rank)
         try:
             host, look.holder = listener(proc, ask)
-            with _network_of(proc, ask.pids[0]):
+            with network_of(proc, ask.pids[0]):
                 looks.append((ask, look, Fetch(host, ask.port)))
         except (Unreadable, OSError) as fault:
             look.why = why_of(fault, f"port {ask.port}")
@@ -130,30 +128,6 @@ def listener(proc: Proc, ask: MetricAsk) -> tuple[str, tuple[int, int]]:
 
 def _port(sock: Socket) -> int:
     return int(sock.local.rpartition(":")[2], 16)
-
-
-@contextlib.contextmanager
-def _network_of(proc: Proc, pid: int) -> Iterator[None]:
-    """In the network namespace of the process; sockets made inside stay there."""
-    if proc.link(pid, "ns", "net") == proc.link(os.getpid(), "ns", "net"):
-        yield
-        return
-    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    other = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _enter(other)
-        yield
-    finally:
-        _enter(own)
-        os.close(own)
-        os.close(other)
-
-
-def _enter(fd: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(fd, CLONE_NEWNET):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 class Fetch:

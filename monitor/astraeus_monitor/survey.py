@@ -25,6 +25,8 @@ class Srun(msgspec.Struct, tag="srun"):
     ports: list[int]
     uid: int | None = None
     """Whose it is."""
+    drops: bool = False
+    """It was told to throw its tasks' output away (``--output=none``): the files that it holds tell nothing."""
 
 
 class Stepd(msgspec.Struct, tag="stepd"):
@@ -74,9 +76,10 @@ def survey(proc: Proc) -> Iterator[Line]:
 
 
 def _srun(proc: Proc, pid: int, start: int, ppid: int) -> Srun:
-    job, ports = 0, set()
+    job, ports, drops = 0, set(), False
     try:
-        job = _int(proc.environ(pid), "SLURM_JOB_ID")
+        environ = proc.environ(pid)
+        job, drops = _int(environ, "SLURM_JOB_ID"), drops_output(proc.cmdline(pid).decode(errors="replace"), environ)
         inodes = {link[8:-1] for link in (proc.link(pid, "fd", fd) for fd in proc.fds(pid))
                   if link.startswith("socket:[")}
         for socket in proc.sockets(pid):
@@ -84,7 +87,23 @@ def _srun(proc: Proc, pid: int, start: int, ppid: int) -> Srun:
                 ports.add(int(socket.local.rpartition(":")[2], 16))
     except PermissionError:
         pass
-    return Srun(pid, start, ppid, job, sorted(ports), proc.uid(pid))
+    return Srun(pid, start, ppid, job, sorted(ports), proc.uid(pid), drops)
+
+
+def drops_output(arguments: str, environ: dict[str, str]) -> bool:
+    """Whether an srun's options (NUL between them) or variables throw standard output away, and errors with it."""
+    words = arguments.split("\0")
+    out, err = environ.get("SLURM_STDOUTMODE", ""), environ.get("SLURM_STDERRMODE", "")
+    for name, value in zip(words[1:], [*words[2:], ""], strict=True):
+        for short, long in (("-o", "--output"), ("-e", "--error")):
+            if name in (short, long):
+                told = value
+            elif name.startswith(f"{long}=") or (name.startswith(short) and not name.startswith("--")):
+                told = name.removeprefix(f"{long}=" if name.startswith("--") else short).lstrip("=")
+            else:
+                continue
+            out, err = (told, err) if short == "-o" else (out, told)
+    return out == "none" and err in ("", "none")
 
 
 def _stepd(proc: Proc, found: Stepd, kids: list[tuple[int, int]]) -> Stepd:

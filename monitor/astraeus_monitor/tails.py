@@ -25,10 +25,10 @@ def source(job: JobWatch, step: StepWatch) -> Source | None:
         return None
     most = max((len(w.roster.processes) for w in step.workers.values()), default=1)
     ranks = max(1, most) * max(1, integer(step.facts.get("tasks"), 1))
-    found = [Source(w.growth.last, TailAsk(uid, w.growth.path, w.tree, (1, 2), ranks))
+    found = [Source(w.growth.last, TailAsk(uid, w.growth.path, w.tree, None, ranks))
              for w in step.workers.values() if w.running and w.has_file and w.growth.path and w.growth.grown]
     if step.shared_seen and step.growth.path and step.growth.grown:
-        found.append(Source(step.growth.last, TailAsk(uid, step.growth.path, step.sruns, None, ranks)))
+        found.append(Source(step.growth.last, TailAsk(uid, step.growth.path, step.holders, None, ranks)))
     newest = max(found, key=lambda one: one.grew, default=None)
     if newest and any(newest.ask.path == other.growth.path for other in others):
         return None

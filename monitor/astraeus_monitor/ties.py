@@ -26,9 +26,14 @@ def numbers(connections: dict[int, tuple[str, str]], inodes: Iterable[int]) -> l
     for inode in set(inodes):
         ends = connections.get(inode)
         if ends:
-            number = zlib.crc32("|".join(sorted(ends)).encode())
-            count[number] = count.get(number, 0) + 1
-    return sorted(number for number, times in count.items() if times == 1)[:MAX_TIES]
+            tie = number(*ends)
+            count[tie] = count.get(tie, 0) + 1
+    return sorted(tie for tie, times in count.items() if times == 1)[:MAX_TIES]
+
+
+def number(local: str, remote: str) -> int:
+    """The connection's number, the same from either end."""
+    return zlib.crc32("|".join(sorted((local, remote))).encode())
 
 
 def _known(end: str) -> bool:

@@ -56,6 +56,12 @@ class ProcLook(msgspec.Struct, omit_defaults=True):
     gpu: bool = False
     """It holds a /dev/nvidia<number>."""
     write_bytes: int | None = None
+    wchar: int | None = None
+    """Bytes that it has written to anything: files, pipes, terminals, /dev/null."""
+    outs: list[int] = []
+    """Its descriptors that are output files."""
+    aside: bool = False
+    """It only measures: what it writes is nobody's output."""
     worker: bool = False
     ties: list[int] = []
     image: int = 0

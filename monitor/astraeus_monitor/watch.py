@@ -15,7 +15,7 @@ from .look import File, SrunLook, TaskAsk
 from .procfs import Stat
 from .sources import output as out
 from .sources.gpu import indices
-from .sources.process import pulse_gone_in_most
+from .sources.process import ProcessWatch, pulse_gone_in_most
 from .sources.words import Words
 from .tree import Identity
 from .worker import EXIT_LINE_S, WorkerWatch
@@ -45,12 +45,23 @@ class StepWatch:
         self.sruns: list[Identity] = []
         self.files: list[File] = []
         """What its sruns hold."""
+        self.relays: list[tuple[int, int, int]] = []
+        """(PID, start, descriptor): files into which others of the job hand on what its sruns write into pipes."""
+        self.drops = False
+        """Its srun throws the output away."""
+        self.to = ""
+        """Where else its sruns write, as in ``outputs.Routes``."""
         self.shared_seen = False
         self.shared_at = now
         """When its shared file was last looked at."""
         self.shared_missed = ""
         """Why the last look did not tell how its shared file stands."""
         self.tied = False
+        self.closer_asked = False
+        """The controller asks for a closer look at its processes."""
+        self.quiet_since: float | None = None
+        self.closer_at = float("-inf")
+        """When its processes were last looked at more closely."""
         self.ended_at: float | None = None
         self.stepd_gone: float | None = None
         self.end_told = False
@@ -105,9 +116,7 @@ class StepWatch:
         asks = []
         for worker in self.workers.values():
             if self.running and worker.running:
-                # One process alone in its step has nobody to be tied to.
-                alone = self.facts.get("tasks", "1") == "1" and len(worker.roster.processes) == 1
-                ties = not (self.tied or alone) and worker.wants_ties(now)
+                ties = not (self.tied or self.alone) and worker.wants_ties(now)
                 worker.wants_fds = ties
                 if ties:
                     worker.ties_at = now
@@ -119,10 +128,20 @@ class StepWatch:
         """Something of its output grew."""
         self.gaps.grew(now)
 
+    @property
+    def holders(self) -> list[Identity]:
+        """Who holds its shared file."""
+        return [*self.sruns, *((pid, start) for pid, start, _ in self.relays)]
+
     def see_shared(self, looks: list[SrunLook], wrote: tuple[int, int] | None,
-                   others: list[tuple[int, int] | None], now: float, *, hold: bool = False) -> None:
-        """Take what its sruns hold in. ``hold``: whether growth counts is told later."""
-        files = self.files = [file for seen in looks for file in seen.files]
+                   others: list[tuple[int, int] | None], inlets: dict[str, list[tuple[int, int, int]]],
+                   now: float, *, hold: bool = False) -> None:
+        """Take what its sruns hold in. ``inlets``: pipes that others of the job read, and where that ends. ``hold``:
+        whether growth counts is told later."""
+        files = self.files = [] if self.drops else [file for seen in looks for file in seen.files]
+        into = [target for seen in looks for target in seen.into]
+        self.relays = [holder for target in into for holder in inlets.get(target, ())]
+        self.to = "null" if self.drops else next((out.place(target) for target in into), "")
         self.shared_seen, self.shared_missed, self.shared_at = bool(files), "", now
         if files and self.growth.moved(files, now) is not None and out.by_own_doing(wrote, others):
             self.grow(self.growth, now, hold=hold)
@@ -135,10 +154,28 @@ class StepWatch:
         growth.grew(now)
         self.grew(now)
 
+    def processes(self) -> list[ProcessWatch]:
+        """Worker processes of its running tasks."""
+        return [process for worker in self.workers.values() if worker.running for process in worker.roster.processes]
+
+    @property
+    def alone(self) -> bool:
+        """One process is all of it: it has nobody to be tied to, and nobody waits for it."""
+        return self.facts.get("tasks", "1") == "1" and len(self.processes()) == 1
+
+    def gone_quiet(self, now: float) -> bool:
+        """Most of its processes here have lost their pulse, or the controller says so of the whole step. A notebook
+        that rests for hours has, too."""
+        quiet = self.running and not self.alone and (
+            self.closer_asked or pulse_gone_in_most(self.processes(), now))
+        self.quiet_since = (self.quiet_since or now) if quiet else None
+        return quiet
+
     def marks(self, now: float) -> list[object]:
         """What is told at once when it changes."""
-        processes = [p for w in self.workers.values() for p in w.roster.processes if w.running]
-        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, self.words.line, *(
+        processes = self.processes()
+        return [self.ended_at is not None, pulse_gone_in_most(processes, now), self.growth.woke_at, self.words.line,
+                any(p.closer.place for p in processes), *(
             (w.rank, w.pid, w.state, w.growth.woke_at, *((p.pid, p.sign(now)) for p in w.roster.processes))
             for w in self.workers.values())]
 
@@ -154,8 +191,9 @@ class StepWatch:
         elif self.shared_seen:
             output_s = round(now - self.growth.last, 2)
         elif self.running and self.step != "batch" and self.holds_shared(node) and not any(
-                w.has_file or w.missed for w in self.workers.values()):
-            why = ("srun has no file open for the output" if self.sruns else
+                w.holds_all or w.missed for w in self.workers.values()):
+            why = (f"srun's {out.WORDS[self.to]}" if self.to in out.WORDS else
+                   "srun has no file open for the output" if self.sruns else
                    f"output goes through srun on {self.launch_host}, which the monitor does not find there")
             unknown.append(report.Unknown("output", why))
         if self.running and self.words.fault:
@@ -168,6 +206,7 @@ class StepWatch:
             node_id=integer(facts.get("node_id")), nodelist=facts.get("nodelist", ""),
             settings=settings(facts), plugin=self.plugin, ended=self.ended_at is not None, output_s=output_s,
             looked_s=0 if output_s is None else round(now - self.shared_at, 2),
+            output_to="" if self.shared_seen else self.to,
             output_gap_s=gap, log=log, finished=self.words.record(now) if self.running else None,
             workers=[w.record(now, gpus_of(self, w), self.step, ties=not self.tied)
                      for w in self.workers.values()],
@@ -176,7 +215,7 @@ class StepWatch:
     def save(self) -> dict[str, Any]:
         """For the clock file."""
         return {"growth": self.growth.save(), "gaps": list(self.gaps.gaps), "gap_last": self.gaps.last,
-                "words": self.words.save(),
+                "words": self.words.save(), "drops": self.drops,
                 "tied": self.tied, "sruns": self.sruns, "shared": self.shared_seen, "end_told": self.end_told,
                 "ended_at": self.ended_at, "workers": {str(r): w.save() for r, w in self.workers.items()}}
 
@@ -188,6 +227,7 @@ class StepWatch:
         self.words.load(saved.get("words", self.words.save()))
         self.tied, self.shared_seen, self.end_told = saved["tied"], saved["shared"], saved["end_told"]
         self.sruns = [(int(pid), int(start)) for pid, start in saved["sruns"]]
+        self.drops = bool(saved.get("drops"))
         for rank, worker in saved["workers"].items():
             if int(rank) in self.workers:
                 self.workers[int(rank)].load(worker)

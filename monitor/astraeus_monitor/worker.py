@@ -8,6 +8,7 @@ from typing import Any
 from astraeus_protocol import report
 
 from .look import File, TaskLook
+from .outputs import Inlet
 from .procfs import Stat
 from .sources import output as out
 from .sources.metric import MetricClock
@@ -20,6 +21,31 @@ EXIT_LINE_S = 3
 """How long a task's process may be gone before the plugin's line tells how it ended."""
 TIES_OFTEN_S, TIES_SELDOM_S = 600, 300
 """Ties are read at each look in a worker's first 10 min, then every 5 min, and no more once it is tied."""
+
+
+NO_COUNT = "its cgroup has no count of what was killed for lack of memory"
+
+
+class OomWatch:
+    """Kills for lack of memory, since the watch began. Times in CLOCK_BOOTTIME seconds."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.last: int | None = None
+        self.at = 0.0
+
+    def see(self, count: int | None, now: float) -> None:
+        """Take the cgroup's count in; one that fell is another cgroup's."""
+        if count is not None and (self.first is None or self.last is None or count < self.last):
+            self.first = count
+        elif count is not None and self.last is not None and count > self.last:
+            self.at = now
+        self.last = count if count is not None else self.last
+
+    def record(self, now: float) -> report.Oom | None:
+        """For the report."""
+        kills = (self.last or 0) - (self.first or 0)
+        return report.Oom(kills, round(now - self.at, 2)) if kills else None
 
 
 class WorkerWatch:
@@ -36,8 +62,13 @@ class WorkerWatch:
         self.written, self.cpu = Written(), TreeCpu(now, HERTZ)
         self.metrics: dict[str, MetricClock] = {}
         """By name, those that the run names."""
-        self.others: list[str] = []
+        self.quiet = out.Quiet(now)
+        self.to: str | None = None
+        """Where its output goes, as in ``outputs.Routes``; None: not known yet."""
+        self.inlets: list[Inlet] = []
         self.has_file = False
+        """Files hold its output, or part of it."""
+        self.outs: dict[Identity, list[int]] = {}
         self.files: list[File] = []
         self.faults: list[tuple[str, str]] = []
         self.looked_at = now
@@ -55,6 +86,12 @@ class WorkerWatch:
         self.wants_fds = False
         """The next look is to read all its sockets."""
         self.absent_since: float | None = None
+        self.oom = OomWatch()
+
+    @property
+    def holds_all(self) -> bool:
+        """Files hold all of its output that anybody could see: no srun is needed."""
+        return self.has_file and not self.to
 
     @property
     def running(self) -> bool:
@@ -77,7 +114,11 @@ class WorkerWatch:
         self.missed, self.faults, self.suspect, self.looked_at = "", list(seen.faults), False, now
         if not seen.procs:
             return False
-        self.frozen, self.others = seen.frozen, seen.others
+        self.frozen = seen.frozen
+        if seen.to is not None:
+            self.to, self.inlets = seen.to, seen.inlets
+        self.outs = {p.id: p.outs for p in seen.procs if not p.aside}
+        self.quiet.see(seen.procs, now)
         self.tree = [p.id for p in seen.procs]
         self.holds_gpu = {p.id: p.gpu for p in seen.procs}
         self.launchers.update(self.cpu.see(seen.procs, now))
@@ -85,7 +126,10 @@ class WorkerWatch:
         self.helpers = {p.id for p in seen.procs if p.ppid in workers and not p.worker
                         and is_copy(p, workers[p.ppid])}
         self.written.see(seen.procs, now)
-        self.has_file, self.files = bool(seen.files), seen.files
+        # A wrapper's file is not where a training prints that was sent to /dev/null.
+        self.has_file = bool(seen.files) and self.to not in ("null", "nothing")
+        self.oom.see(seen.oom, now)
+        self.files = seen.files
         return self.roster.see(seen.procs)
 
     def check(self, stat: Stat | None, now: float, *, plugin: bool) -> bool:
@@ -108,7 +152,8 @@ class WorkerWatch:
         unknown += gpus[1] if self.running else []
         metrics = list(self.metrics.values()) if self.running else []
         unknown += [report.Unknown("metric", clock.why) for clock in metrics if clock.why]
-        output_s = writing_s = cpu_idle_s = None
+        unknown += self._closer_unknown() if self.running else []
+        output_s = writing_s = cpu_idle_s = quiet_s = None
         if self.running and self.missed:
             unknown += [report.Unknown(source, self.missed) for source in ("output", "written", "cpu")]
         elif self.running:
@@ -117,17 +162,26 @@ class WorkerWatch:
                 unknown.append(report.Unknown("written", "not looked at twice yet"))
             if self.has_file:
                 output_s = now - self.growth.last
-            else:
-                why = out.reason(self.others, step)
-                if why:
-                    unknown.append(report.Unknown("output", why))
+            if self.to:
+                quiet_s = self.quiet.seconds(now)
+            why = "" if self.has_file and not self.to else out.reason(self.to or "", step)
+            if why:
+                unknown.append(report.Unknown("output", why))
         return report.Worker(
             rank=self.rank, local=self.local, pid=self.pid, start=self.start, state=self.state,
             exit_status=self.exit_status, exit_s=None if self.running else rounded(now - self.exit_at),
             output_s=rounded(output_s), writing_s=rounded(writing_s), cpu_idle_s=rounded(cpu_idle_s),
+            quiet_s=rounded(quiet_s), output_to=self.to or "" if self.running else "",
             looked_s=round(now - self.looked_at, 2), began_s=round(now - self.began, 2),
             processes=[p.record(now, HERTZ, ties=ties) for p in self.roster.processes],
-            gpus=gpus[0] if self.running else [], metrics=[clock.record(now) for clock in metrics], unknown=unknown)
+            gpus=gpus[0] if self.running else [], metrics=[clock.record(now) for clock in metrics],
+            oom=self.oom.record(now), unknown=unknown)
+
+    def _closer_unknown(self) -> list[report.Unknown]:
+        """What the closer look at a quiet step could not tell."""
+        found = [report.Unknown("process", p.closer.fault) for p in self.roster.processes if p.closer.fault]
+        looked = any(p.closer.place for p in self.roster.processes)
+        return found[:1] + ([report.Unknown("oom", NO_COUNT)] if looked and self.oom.last is None else [])
 
     def wants_ties(self, now: float) -> bool:
         """Whether this look is to read its connections."""
@@ -141,7 +195,9 @@ class WorkerWatch:
             "written": self.written.save(), "cpu_busy_at": self.cpu.busy_at,
             "launchers": [[*key, verdict] for key, verdict in self.launchers.items()],
             "processes": [p.save() for p in self.roster.processes], "file": self.has_file, "tree": self.tree,
-            "metrics": [clock.save() for clock in self.metrics.values()]}
+            "metrics": [clock.save() for clock in self.metrics.values()],
+            "quiet": self.quiet.save(), "to": self.to, "outs": [[*key, fds] for key, fds in self.outs.items()],
+            "oom": [self.oom.first, self.oom.last, self.oom.at]}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file, if it is of the same process."""
@@ -151,9 +207,13 @@ class WorkerWatch:
         self.written.load(saved["written"])
         self.cpu.busy_at = float(saved["cpu_busy_at"])
         self.launchers = {(int(pid), int(start)): bool(verdict) for pid, start, verdict in saved["launchers"]}
-        self.has_file = bool(saved["file"])
+        self.has_file, self.to = bool(saved["file"]), saved.get("to")
+        if "quiet" in saved:
+            self.quiet.load(saved["quiet"])
+        self.outs = {(int(pid), int(start)): [int(fd) for fd in fds] for pid, start, fds in saved.get("outs", ())}
         self.tree = [(int(pid), int(start)) for pid, start in saved["tree"]]
         self.metrics = {clock.name: clock for clock in map(MetricClock.load, saved.get("metrics", ()))}
+        self.oom.first, self.oom.last, self.oom.at = saved.get("oom", (None, None, 0.0))
         self.roster.processes = [ProcessWatch.load(p, self.roster.window_s) for p in saved["processes"]]
         self.roster.settled = bool(self.roster.processes)
         if self.running and saved["state"] != "running":

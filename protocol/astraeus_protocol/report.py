@@ -61,6 +61,58 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """PID of the process below it, a data loader, that waits there; 0: its own main thread does."""
 
 
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a process's main thread is, as most samples of a closer look found it: taken only while its step has
+    gone quiet, and of all processes of the step."""
+
+    channel: str = ""
+    """/proc/PID/wchan; "" where most samples found it running."""
+    call: str = ""
+    """System call, where it could be told; "" where most samples found it running."""
+    share: float = 0
+    """Share of the samples that found it there, 0 to 1."""
+    samples: int = 0
+    s: float = 0
+    """Since the last sample."""
+    user: float = 0
+    """Percent of a core that the main thread used in user mode since the closer look before, or over the samples."""
+    system: float = 0
+    """The same, in the kernel."""
+    switches: float = 0
+    """Its voluntary context switches per second, over the samples."""
+    threads: int = 0
+
+
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One end of a TCP connection of a process whose step has gone quiet."""
+
+    n: int
+    """Its number, as in ``ties``: the same at the other end."""
+    queued: int = 0
+    """Bytes that came and that the process has not read (Recv-Q)."""
+    unread_s: float = 0
+    """For how long it has read nothing of them, at least."""
+    unacked: int = 0
+    """Segments sent and not acknowledged by the other end's kernel."""
+    notsent: int = 0
+    """Bytes that wait to be sent."""
+    backoff: int = 0
+    """How often the time to the next try was doubled: the other end's kernel does not answer."""
+    sent_s: float | None = None
+    """Since a segment with data was sent last."""
+    rcvd_s: float | None = None
+    """Since one was received."""
+
+
+class Oom(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Processes of the worker's cgroup that the kernel killed because its memory was used up."""
+
+    kills: int
+    """Since the watch of the worker began."""
+    s: float
+    """Since the last one was noticed, which is a look (15 s) after it at most."""
+
+
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last words of a training that is over: after them nothing but exit noise was written."""
 
@@ -141,6 +193,55 @@ class Process(msgspec.Struct, omit_defaults=True):
     share one are tied. Sent until the step is known to be tied, 32 at most."""
     wait: Wait | None = None
     """None: it was not asked (it has its pulse), it does not wait, or it could not be read."""
+    place: Place | None = None
+    """None: its step has not gone quiet, or it could not be read."""
+    edges: list[Edge] = []
+    """Only while its step has gone quiet; of a process whose connections could not be read, none."""
+
+
+class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Python threads of a process that are all in the same place."""
+
+    name: str = ""
+    """Of the first of them; Python's own name for it."""
+    count: int = 1
+    frames: list[str] = []
+    """Leaf first, 24 at most."""
+
+
+class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a worker process's Python is, as py-spy read it."""
+
+    pid: int
+    start: int
+    """As in the process's record: tells a reused PID."""
+    step: str
+    rank: int
+    """Of its worker."""
+    local: int = 0
+    own: str = ""
+    """The process's own RANK, as in its record."""
+    s: float = 0
+    """Since it was read, seconds."""
+    frames: list[str] = []
+    """Its main thread's (os_thread_id == PID), leaf first, 24 at most of 120 characters:
+    ``next_batch (loader.py:41)``."""
+    threads: list[ThreadStack] = []
+    """The other threads, as many as there is room for."""
+    unknown: str = ""
+    """Why there are no frames."""
+
+
+class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to a command ``stacks``, in each report until a reply shows that one arrived."""
+
+    ask: str
+    """The command's own id."""
+    native: bool = False
+    """Frames of C and C++ are among them."""
+    taken: list[Stack] = []
+    unknown: str = ""
+    """Why there is nothing at all."""
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,6 +274,12 @@ class Worker(msgspec.Struct, omit_defaults=True):
     output_s: float | None = None
     """Since one of its own files last grew, or since the watch of it began. None: it has no file of its own,
     or it could not be read; then its step's shared file counts."""
+    output_to: str = ""
+    """Where its output goes beside that, unseen by its node: pipe, socket, fifo, pty, device, other (the first two and
+    pty are what an srun of the step may hold the other end of); null: all of it to /dev/null; nothing: it is closed."""
+    quiet_s: float | None = None
+    """Where its output goes elsewhere: since its process tree last wrote a byte to anything, or since the watch of it
+    began. It printed nothing in this time, whatever it does. None: not needed, or not known."""
     writing_s: float | None = None
     """For how long its process tree has written 1 MiB or more to files at each look; 0: it does not."""
     cpu_idle_s: float | None = None
@@ -187,6 +294,9 @@ class Worker(msgspec.Struct, omit_defaults=True):
     """Those that the run names: one for its progress."""
     said: list[Said] = []
     """In files that it alone writes, the proof first."""
+    oom: Oom | None = None
+    """None: no such kill was seen; or its cgroup has no count of them, which ``unknown`` says once the step has gone
+    quiet."""
     unknown: list[Unknown] = []
 
 
@@ -212,6 +322,8 @@ class Step(msgspec.Struct, omit_defaults=True):
     file knows. None elsewhere."""
     looked_s: float = 0
     """Since that file was last looked at."""
+    output_to: str = ""
+    """Where its srun writes instead, as of a worker: null where it throws the output away, too."""
     output_gap_s: float | None = None
     """Its usual (median) gap between two growths of output, over the last 20."""
     log: str = ""
@@ -255,6 +367,8 @@ class Job(msgspec.Struct, omit_defaults=True):
     last, 40 at most; an end of 0 is still going on. A suspension is what all nodes share."""
     stop_file: bool = False
     """The stop file that a command asked for is written."""
+    stacks: Stacks | None = None
+    """None: none were asked for, or they have arrived."""
     steps: list[Step] = []
     unknown: list[Unknown] = []
 
@@ -296,7 +410,20 @@ class DropJob(msgspec.Struct, tag="drop_job", tag_field="do", omit_defaults=True
     reason: str = ""
 
 
-Command = StopFile | DropJob
+class TakeStacks(msgspec.Struct, tag="stacks", tag_field="do", omit_defaults=True):
+    """Read the Python stacks of the job's worker processes, once for each id."""
+
+    job: int
+    nonce: str
+    ask: str
+    """Drawn by the controller; a command that comes again with the same one is answered with what was read."""
+    step: str = ""
+    """"": of all its running steps."""
+    native: bool = False
+    """Frames of C and C++, too: that holds each process for a moment. Only where a person asked for it."""
+
+
+Command = StopFile | DropJob | TakeStacks
 """The closed list of what a controller may ask of a monitor."""
 
 
@@ -311,6 +438,9 @@ class Reply(msgspec.Struct, omit_defaults=True):
     commands: list[Command] = []
     causes: dict[str, str] = {}
     """Job id to restart cause, for attempts whose Comment could not carry it; "" when there is none."""
+    closer: list[str] = []
+    """Steps (``job.step``) most of whose processes have lost their pulse: a closer look is to be taken at each of
+    its processes, also of those that work."""
     tied: list[str] = []
     """Steps (``job.step``) known to be tied: their ties need not be sent again."""
 

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
@@ -62,10 +63,19 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--pause", type=float, default=0, metavar="SECONDS", help="after --say-at's text")
     parser.add_argument(
+        "--sleep-at", nargs=2, type=int, metavar=("N", "RANK"), help="at step N rank RANK sleeps for ever"
+    )
+    parser.add_argument(
         "--last-words", metavar="TEXT", help="rank 0 prints TEXT after the last step, and the exit hangs"
     )
     parser.add_argument(
         "--metrics", choices=("all", "first"), help="these ranks serve ring_step_total on ASTRAEUS_METRICS_PORT"
+    )
+    parser.add_argument(
+        "--by-thread", action="store_true", help="a thread receives, the main one waits for it as for a lock"
+    )
+    parser.add_argument(
+        "--lock-on", metavar="SIGNAME", help="on USR2 or another signal wait for a lock that nobody gives back"
     )
     chosen = parser.parse_args()
     if chosen.save_on_term is not None:
@@ -120,11 +130,16 @@ class Ring:
 
     def __init__(self, gang: Gang, chosen: argparse.Namespace) -> None:
         self.gang, self.chosen, self.step = gang, chosen, 0
+        self.lock = threading.Lock()
+        self.pool = ThreadPoolExecutor(1) if chosen.by_thread else None
 
     def run(self) -> None:
         while not self.chosen.steps or self.step < self.chosen.steps:
             time.sleep(self.chosen.step_seconds)
+            self.next_batch()
             self.use_store()
+            if self.chosen.sleep_at == [self.step, self.gang.rank]:
+                time.sleep(1e6)
             self.exchange()
             self.step += 1
             every = self.chosen.print_every
@@ -147,6 +162,14 @@ class Ring:
             "destroy_process_group() was not called before program exit, which can leak resources.\n"
         ).encode())
         self.gang.previous.recv(1)
+
+    def next_batch(self) -> None:
+        """Where a rank hangs that was sent --lock-on's signal."""
+        with self.lock:
+            pass
+
+    def take_lock(self, number: int, _frame: FrameType | None) -> None:
+        self.lock.acquire(blocking=False)
 
     def use_store(self) -> None:
         """Write a file and read it back, as who saves a checkpoint and loads a batch; it waits for the store."""
@@ -189,7 +212,8 @@ class Ring:
         if self.chosen.spin_on_loss and not select.select([self.gang.previous], [], [], SILENT_AFTER_S)[0]:
             self.gang.say(f"spins: nothing from its neighbour for {SILENT_AFTER_S:g} s")
             return self.spin(size)
-        got = self.gang.previous.recv(size)
+        receive = self.gang.previous.recv
+        got = self.pool.submit(receive, size).result() if self.pool else receive(size)
         if not got:
             raise ConnectionResetError("its neighbour closed the connection")
         return got
@@ -253,6 +277,8 @@ def main() -> None:
     ring = Ring(gang, chosen)
     if chosen.save_on is not None:
         signal.signal(signal.Signals[f"SIG{chosen.save_on[0]}"], ring.terminated)
+    if chosen.lock_on:
+        signal.signal(signal.Signals[f"SIG{chosen.lock_on}"], ring.take_lock)
     if chosen.leave_on_stop_file is not None:
         ring.watch_stop_file()
     if chosen.metrics == "all" or (chosen.metrics == "first" and gang.rank == 0):

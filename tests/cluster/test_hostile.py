@@ -78,7 +78,7 @@ def test_a_hostile_user_costs_nobody_anything(site: Site) -> None:
                          "exec >>/home/alice/sparse 2>&1\n"
                          "for i in 1 2 3; do echo 'Training completed'; sleep 1; done\nsleep 600\n", *one)
     attack = site.submit(python(ATTACK), *one)
-    victim = site.gang("--stall-after=30s", user="bob")
+    victim = site.gang("--stall-after=30s", "-o", "/home/bob/out-%j.txt", user="bob")
     monitors = {node: site.cluster.monitor_pid(node) for node in site.cluster.nodes}
     stopped = time.monotonic()
     site.cluster.signal_rank(victim, 0, 5, "STOP")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scorecard.people import ASKED, FAULT, METRIC, SITE_60S, alone, gang, launcher, on_storage, state, stuck
+from scorecard.people import ASKED, FAULT, METRIC, SITE_60S, alone, gang, launcher, on_storage, state, stuck, unseen
 from scorecard.world import FAR, Proc, Rank, World, every
 
 Made = tuple[World, dict[str, Any], str]
@@ -252,10 +252,41 @@ def slow_storage() -> Made:
     return world, nothing("all ranks read the next data set for half a minute from a slow store"), ""
 
 
+def to_nobody_and_writes() -> Made:
+    world = unseen(World(ranks=[alone(gpus=[0], busy=every(5, 60))], output=None), "null", every(20))
+    return world, nothing("GPUs idle, a line to /dev/null every 20 s"), SITE_60S
+
+
+def to_nobody_and_unread() -> Made:
+    world = World(ranks=[alone(gpus=[0], busy=every(5, 60), to="null")], output=None)
+    return world, nothing("GPUs idle, output to /dev/null, and what is written can't be told"), SITE_60S
+
+
+def srun_out_of_sight_prints() -> Made:
+    world = unseen(gang(4, 2, output=None, busy=every(5, 60)), "pipe", every(20))
+    return world, nothing("srun on a login node, GPUs idle, the ranks write"), ""
+
+
+def errors_in_a_file_words_in_a_fifo() -> Made:
+    world = unseen(World(ranks=[alone(gpus=[0], busy=every(5, 60), output=every(10, 30))], output=None), "fifo",
+                   every(20))
+    return world, nothing("a file that holds the errors only is quiet, the FIFO beside it is not"), SITE_60S
+
+
+def gang_to_nobody_at_a_barrier() -> Made:
+    world = gang(output=None)
+    stuck(world, 100, 150, odd=(0,))
+    world.output = None
+    state(world, 0, "D", 102, 150)
+    return unseen(world, "null", every(3)), nothing("all print to /dev/null; rank 0 is in D for 48 s at a barrier",
+                                                    may_suspect=True), ""
+
+
 LOOKALIKES = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
     busy_and_quiet, idle_and_printing, checkpoint, gang_checkpoint, seven_of_eight_finished,
     members_exited_zero, launcher_finishes, launcher_zombies, all_stopped, suspended_by_slurm, time_slices,
     time_slices_patience, silent_node, silent_holder, block_buffered, debugger, restart_in_place, gpu_unknown,
     left_out_by_name, no_stall_watch, interactive, step_without_gpus, metric_named, completing, long_barrier,
     before_the_first_step, stopped_but_not_missed, evaluates_after_training, caught_once_on_storage, slow_storage,
-    metric_moves, metric_unread), 51)}
+    metric_moves, metric_unread, to_nobody_and_writes, to_nobody_and_unread, srun_out_of_sight_prints,
+    errors_in_a_file_words_in_a_fifo, gang_to_nobody_at_a_barrier), 51)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from astraeus_protocol.report import Wait
+from astraeus_protocol.report import Edge, Place, Wait
 
 from scorecard.world import FAR, Proc, Rank, Times, World, every
 
@@ -63,6 +63,34 @@ def on_storage(world: World, ranks: Iterable[int], wait: Wait = NFS, at: float =
     return world
 
 
+FUTEX = Place("futex_do_wait", "futex", 1.0, 25, threads=7)
+RUNS = Place("", "", 1.0, 25, user=99.0, threads=7)
+SPINS = Place("", "", 0.92, 25, user=15.0, system=85.0, threads=3)
+
+
+def place(channel: str, call: str) -> Place:
+    """All samples found it there, as in the table of 46 hung runs."""
+    return Place(channel, call, 1.0, 25, threads=7)
+
+
+def quiet(odd: Place, *, guilty: int = 2, others: Place = FUTEX, cpu: tuple[float, float] = (0.4, 0.5),
+          until: float = FAR, world: World | None = None) -> World:
+    """Four ranks without GPUs that wait for one of them: nobody is in an odd state, all have lost their pulse.
+    ``cpu``: of the guilty rank and of the others."""
+    world = stuck(world or gang(4, 4, gpus=False), until=until)
+    for rank in world.ranks:
+        own = rank.rank == guilty
+        rank.procs[0].places.append((FAULT, until, odd if own else others))
+        rank.procs[0].cpu.append((FAULT, until, cpu[not own]))
+    return world
+
+
+def edges(world: World, rank: int, *ends: Edge, until: float = FAR) -> World:
+    """What its connections show: of a ring, tie 100 + i lies between rank i and the next."""
+    world.ranks[rank].procs[0].edges.append((FAULT, until, list(ends)))
+    return world
+
+
 def alone(**of_rank: Any) -> Rank:
     """One task with one process."""
     return Rank(rank=0, node=of_rank.pop("node", "c1"), procs=[Proc(pid=of_rank.pop("pid", 4000))], **of_rank)
@@ -74,3 +102,10 @@ def launcher(count: int = 4, **of_world: Any) -> World:
     procs = [Proc(pid=4240 + i, rank=str(i), ties=ties[i]) for i in range(count)]
     rank = Rank(rank=0, node="c1", procs=procs, gpus=[0, 1], busy=every(5))
     return World(ranks=[rank], step="batch", job_settings=dict(ASKED), **of_world)
+
+
+def unseen(world: World, to: str, quiet: Times, ranks: Iterable[int] | None = None) -> World:
+    """The output of these ranks goes where nobody sees it; ``quiet``: when they last wrote anything."""
+    for rank in world.ranks if ranks is None else [world.ranks[rank] for rank in ranks]:
+        rank.to, rank.quiet = to, quiet
+    return world

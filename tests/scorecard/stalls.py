@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from scorecard.people import ASKED, FAULT, FUSE, METRIC, SITE_60S, alone, gang, launcher, on_storage, state, stuck
+from scorecard.people import (
+    ASKED,
+    FAULT,
+    FUSE,
+    METRIC,
+    SITE_60S,
+    alone,
+    gang,
+    launcher,
+    on_storage,
+    state,
+    stuck,
+    unseen,
+)
 from scorecard.world import FAR, Proc, Rank, World, every
 
 Made = tuple[World, dict[str, Any], str]
@@ -264,9 +277,63 @@ def metric_and_a_stopped_rank() -> Made:
                                        "rank 5 (node c3, PID 4005) is stopped (state T) for"]), ""
 
 
+def to_nobody_idle() -> Made:
+    world = unseen(World(ranks=[alone(gpus=[0, 1], busy=every(5, FAULT))], output=None), "null", every(5, FAULT))
+    return world, expect(
+        "output to /dev/null; nothing is written any more and the GPUs are idle", worker="1001-0", rule="gpus_idle",
+        says=["nothing written since 13:02 UTC (its output goes to /dev/null); its 2 GPUs idle"]), SITE_60S
+
+
+def to_nobody_without_gpus() -> Made:
+    world = unseen(World(ranks=[alone(cpu=every(5, FAULT))], output=None, step_settings=dict(ASKED)), "null",
+                   every(5, FAULT))
+    return world, expect("output to /dev/null, no GPU: nothing is written and no CPU used", worker="1001-0",
+                         rule="silent", says=["nothing written since 13:02 UTC"]), ""
+
+
+def gang_to_nobody() -> Made:
+    world = state(stuck(gang(output=None), odd=(5,)), 5, "T")
+    world.output = None
+    return unseen(world, "null", every(3)), expect(
+        "all ranks print to /dev/null and write something else all the time; rank 5 is stopped", **RANK_5,
+        suspect_within=30, says=["its output goes to /dev/null; rank 5 (node c3, PID 4005) is stopped (state T)"]), ""
+
+
+def gang_to_nobody_but_the_first() -> Made:
+    world = state(stuck(gang(output=None), odd=(5,)), 5, "T")
+    world.output, world.ranks[0].output = None, every(10, FAULT)
+    return unseen(world, "null", every(3), range(1, 8)), expect(
+        "only rank 0 prints to a file, the others to /dev/null", **RANK_5, suspect_within=30,
+        says=["no output since 13:02 UTC; rank 5"]), ""
+
+
+def srun_out_of_sight() -> Made:
+    world = unseen(gang(4, 2, output=None, busy=every(5, FAULT)), "pipe", every(5, FAULT))
+    for rank in world.ranks:
+        rank.procs[0].gone.append((FAULT + 2, FAR))
+    return world, expect("srun runs on a login node: nobody there tells of its file, and nobody writes anything",
+                         worker="1001", rule="gpus_idle",
+                         says=["nothing written since 13:02 UTC (its output can't be seen)"], suspect_within=60), ""
+
+
+def into_a_fifo() -> Made:
+    world = unseen(World(ranks=[alone(gpus=[0], busy=every(5, FAULT))], output=None), "fifo", every(5, FAULT))
+    return world, expect("output into a FIFO whose reader is not seen", worker="1001-0", rule="gpus_idle",
+                         says=["nothing written since 13:02 UTC (its output goes to a FIFO)"]), SITE_60S
+
+
+def onto_a_terminal() -> Made:
+    world = unseen(World(ranks=[alone(gpus=[0], busy=every(5, FAULT))], output=None, step="batch"), "pty",
+                   every(5, FAULT))
+    return world, expect("output onto a terminal that somebody else holds", worker="1001-0", rule="gpus_idle",
+                         says=["nothing written since 13:02 UTC (its output goes to a terminal)"]), SITE_60S
+
+
 STALLS = {f"{number:02}-{case.__name__.replace('_', '-')}": case for number, case in enumerate((
     member_stopped, spinning_survivors, zombie, gone_by_signal, gone_with_code, in_d_state,
     local_process_stopped, half_stopped, one_of_two_jobs_idle, gang_idle, never_began, restart_asked,
     silent_without_gpus, as_the_seed_says, continued, stalled_twice, requeued, clocks_wrong, reports_lost,
     one_silent_beside, after_suspension, all_independent_quiet, finished_not_exited, words_in_the_middle,
-    all_on_one_mount, one_on_a_mount, mount_back, metric_unchanged, metric_and_a_stopped_rank), 1)}
+    all_on_one_mount, one_on_a_mount, mount_back, metric_unchanged, metric_and_a_stopped_rank, to_nobody_idle,
+    to_nobody_without_gpus, gang_to_nobody, gang_to_nobody_but_the_first, srun_out_of_sight, into_a_fifo,
+    onto_a_terminal), 1)}

@@ -12,7 +12,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.report import Finished, Gpu, Job, Metric, Process, Report, Said, Step, Unknown, Wait, Worker
+from astraeus_protocol.report import (
+    Edge,
+    Finished,
+    Gpu,
+    Job,
+    Metric,
+    Oom,
+    Place,
+    Process,
+    Report,
+    Said,
+    Stack,
+    Stacks,
+    Step,
+    Unknown,
+    Wait,
+    Worker,
+)
 
 BOOT = 50_000.0
 """CLOCK_BOOTTIME of the controller at second 0."""
@@ -51,6 +68,10 @@ class Proc:
     traced: Spans = field(default_factory=list)
     waits: list[tuple[float, float, Wait]] = field(default_factory=list)
     """(start, end, what it is found waiting for): read while it has no pulse or is in D."""
+    places: list[tuple[float, float, Place]] = field(default_factory=list)
+    """(start, end, where a closer look finds its main thread): told from 15 s after the start on."""
+    cpu: list[tuple[float, float, float]] = field(default_factory=list)
+    edges: list[tuple[float, float, list[Edge]]] = field(default_factory=list)
     start: int = 0
     born: float = 0
     """It appears at this second."""
@@ -69,6 +90,10 @@ class Proc:
             found.pulse, found.pulse_base = (0.0 if found.pulse_gone_s else 60.0), 60.0
         if found.state == "D" or found.pulse_gone_s:
             found.wait = next((msgspec.structs.replace(wait, s=t - a) for a, b, wait in self.waits if a <= t < b), None)
+        found.place = next((place for a, b, place in self.places if a + 15 <= t < b), None)
+        found.cpu = next((cpu for a, b, cpu in self.cpu if a <= t < b), None)
+        found.edges = [msgspec.structs.replace(edge, unread_s=t - a if edge.queued else 0.0)
+                       for a, b, edges in self.edges if a + 15 <= t < b for edge in edges]
         return found
 
 
@@ -84,6 +109,10 @@ class Rank:
     unreadable: list[int] = field(default_factory=list)
     """GPUs whose utilisation can't be read."""
     output: Times | None = None
+    to: str = ""
+    """Where its output goes unseen."""
+    quiet: Times | None = None
+    """When its processes last wrote anything, told where its output goes unseen; None: not known."""
     cpu: Times = field(default_factory=lambda: every(5))
     writing: Spans = field(default_factory=list)
     metric: Times | None = None
@@ -91,6 +120,8 @@ class Rank:
     unread: Spans = field(default_factory=list)
     """When its endpoint can't be read."""
     exit: tuple[float, int] | None = None
+    killed: float | None = None
+    """When one of its helpers was killed for lack of memory."""
 
     def at(self, t: float) -> Worker:
         began = self.procs[0].pid if self.procs else 0
@@ -98,13 +129,19 @@ class Rank:
                        writing_s=within(self.writing, t) or 0.0, cpu_idle_s=t - self.cpu(t))
         if self.output is not None:
             found.output_s = t - self.output(t)
+        found.output_to = self.to
+        if self.to and self.quiet is not None:
+            found.quiet_s = t - self.quiet(t)
         if self.exit is not None and t >= self.exit[0]:
+            found.quiet_s = None
             found.state, found.exit_s, found.exit_status = "exited", t - self.exit[0], self.exit[1]
             return found
         if self.metric is not None:
             lost = within(self.unread, t) is not None
             found.metrics = [Metric("step", self.metric(t), None if lost else t - self.metric(t))]
             found.unknown = [Unknown("metric", "port 9000 does not answer within 1 s")] if lost else []
+        if self.killed is not None and t >= self.killed:
+            found.oom = Oom(1, t - self.killed)
         alive = [p for p in self.procs if p.born <= t < p.until]
         found.processes = [p.at(t, local) for local, p in enumerate(alive)]
         for index in self.gpus:
@@ -146,6 +183,8 @@ class World:
     restarts: int = 0
     nonce: str = "a"
     begin: float = 0
+    stacks: list[tuple[float, dict[int, list[str]]]] = field(default_factory=list)
+    """(when they were read, rank to its main thread's frames): told in each node's next report."""
     more: list[World] = field(default_factory=list)
 
     @property
@@ -175,7 +214,11 @@ class World:
             step.finished = Finished(line, step.output_s) if line else None
         gpus = sorted({gpu for rank in here for gpu in rank.gpus})
         stopped = [(own - a, max(0.0, own - b)) for a, b in self.stopped if a <= own]
-        return Job(job=self.job, nonce=self.nonce + node, restarts=self.restarts, uid=1001, user="alice",
+        taken = next(((a, frames) for a, frames in self.stacks if a <= own < a + EVERY), None)
+        read = Stacks(f"a{taken[0]:.0f}", taken=[
+            Stack(proc.pid, proc.pid * 10, self.step, rank.rank, own=proc.rank, s=own - taken[0],
+                  frames=taken[1][rank.rank]) for rank in here for proc in rank.procs]) if taken else None
+        return Job(stacks=read, job=self.job, nonce=self.nonce + node, restarts=self.restarts, uid=1001, user="alice",
                    partition="gpu", nodes=len(self.nodes), gpus=gpus, settings=self.job_settings,
                    stopped=stopped, began_s=own, steps=[step])
 

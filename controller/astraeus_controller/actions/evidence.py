@@ -40,11 +40,12 @@ def progressed_s(slurm: JobFacts, finding: Finding, now: float) -> float | None:
 
 def attempt_progressed_s(picture: Picture) -> float:
     """The same by what the nodes report of an attempt that runs: until the last output of a watched step; 0 where
-    that is not known. GPUs are not asked: a collective that hangs keeps them busy."""
+    that is not known; where output can't be seen, until the last write of anything. GPUs are not asked: a collective
+    that hangs keeps them busy."""
     steps = picture.job.steps
     began = max((worker.began_s for step in steps for worker in step.workers), default=0.0)
-    ages = [worker.output_s for step in steps if step.watched for worker in step.workers
-            if worker.output_s is not None]
+    ages = [age for step in steps if step.watched for worker in step.workers
+            if (age := worker.quiet_s if worker.output_s is None else worker.output_s) is not None]
     return max(0.0, began - min(ages)) if ages else 0.0
 
 

@@ -165,7 +165,8 @@ class OwnStop(UnderWay):
 
     def _went_astray(self, signal: str) -> None:
         """A signal that Slurm could not deliver it keeps for the node, and delivers it a minute later to the job's
-        next attempt: one was stopped so for ever, in others the ranks saved and left. So that one begins later."""
+        next attempt: one was stopped so for ever, in others the ranks saved and left, and where the node was cut off
+        as Slurm ended the job the next attempt's step was killed. So that one begins later."""
         if not self.intent.stray:
             self.intent.stray = True
             self._say("signal_late", f"{signal} may not have reached every node of it; Slurm would deliver it to the "

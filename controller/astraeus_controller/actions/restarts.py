@@ -79,7 +79,7 @@ class Restarts:
     def signalled(self) -> set[int]:
         """Jobs that get signals of ours: whether their nodes are heard meanwhile is looked at closely."""
         return {job for job, (restart, _) in self._running.items()
-                if restart.intent.stage in ("freezing", "signalling", "waiting")}
+                if restart.intent.stage in ("freezing", "signalling", "waiting", "requeuing", "requeued")}
 
     def cause(self, job: int, restarts: int) -> str:
         """Why this attempt runs, where the Comment could not carry it; "" for none."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 from ..slurm.command import Refused
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
 from . import annotate
-from .own_stop import STRAY_S, OwnStop
+from .own_stop import QUIET_S, STRAY_S, OwnStop
 from .revive import unix_time
 from .under_way import LOOK_S, SLOW_LOOK_S
 from .writer import Outcome, Wanted
@@ -37,6 +38,8 @@ class Scheduling(OwnStop):
             self._ended_later(facts)
             return
         if facts.state == "COMPLETING":
+            if QUIET_S < max(map(self.stops.quiet_s, intent.jobs)) < math.inf:  # infinite: no node holds it any more
+                self._went_astray("TERM")
             return await self.clocks.sleep(LOOK_S)
         also: dict[str, str] = {}
         said: list[str] = []

@@ -122,6 +122,10 @@ class Fleet:
             learn(memory, step.workers)
             if step.output_s is not None:
                 memory.holder = node
+        if said.stacks is not None and not said.stacks.native:
+            for stack in said.stacks.taken:
+                if stack.step in job.steps:
+                    job.steps[stack.step].learn_stack(said.stacks.ask, stack, now)
 
     def slurm(self, snapshot: Snapshot, now: float) -> list[int]:
         """Take a successful poll of all jobs; ids of the jobs whose state it changes."""
@@ -260,7 +264,9 @@ class Fleet:
 
 
 def _well(step: wire.Step) -> bool:
-    ages = [age for age in (step.output_s, *(w.output_s for w in step.workers)) if age is not None]
+    told = [step.output_s, *(w.output_s for w in step.workers)]
+    # Where no output can be seen, who writes is as healthy as can be known.
+    ages = [age for age in told if age is not None] or [w.quiet_s for w in step.workers if w.quiet_s is not None]
     gpus = [gpu.idle_s for w in step.workers for gpu in w.gpus if gpu.idle_s is not None]
     if min(ages, default=HEALTHY_AFTER_S) >= HEALTHY_AFTER_S and min(gpus, default=HEALTHY_AFTER_S) > 0:
         return False

@@ -63,10 +63,20 @@ class StepMemory:
         self.tied: set[Key] = set()
         self.ends: dict[int, Key] = {}
         self.processes: dict[int, list[wire.Process]] = {}
+        self.stacks: dict[Key, tuple[float, tuple[str, ...]]] = {}
+        """Of the last asking that nobody made for native frames: when it was read, its main thread's frames."""
+        self.stacks_ask = ""
         self.holder = ""
         """The node that last reported the step's shared output."""
         self._raw: dict[str, str] | None = None
         self._settings = Settings()
+
+    def learn_stack(self, ask: str, stack: wire.Stack, now: float) -> None:
+        """Take in where a process's main thread is."""
+        if ask != self.stacks_ask:
+            self.stacks_ask, self.stacks = ask, {}
+        if stack.frames:
+            self.stacks[stack.rank, stack.pid, stack.start] = now - stack.s, tuple(stack.frames)
 
     def settings(self, raw: dict[str, str]) -> Settings:
         if raw != self._raw:

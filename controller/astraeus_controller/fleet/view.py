@@ -12,12 +12,25 @@ from msgspec import structs
 
 from ..config import Config
 from ..rules.limits import PROGRESS_SLACK_S
-from ..rules.picture import GpuView, JobView, MetricView, Picture, ProcessView, SaidView, StepView, WorkerView
-from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Node, StepMemory
+from ..rules.picture import (
+    GpuView,
+    JobView,
+    MetricView,
+    Picture,
+    ProcessView,
+    SaidView,
+    StackView,
+    StepView,
+    WorkerView,
+)
+from ..rules.stacks import at_prompt
+from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Key, Node, StepMemory
 from .ties import key_of, processes_of
 from .time import FOREVER, Interval, merged, overlap, shared
 from .watch import Facts, watched
 
+THROUGH_SRUN = ("pipe", "socket", "pty")
+"""What slurmstepd holds the other end of, and hands on to the step's srun."""
 Pieces = list[tuple[str, wire.Step]]
 """A step's parts: (node, what it reported)."""
 
@@ -130,7 +143,8 @@ class View:
         own = memory.settings(some.settings)
         name = f"{self.run}.{step}" if self.job.several_steps else self.run
         shared_age, shared_at, lost = self._shared(memory, parts)
-        workers = sorted((self._worker(memory, step, node, piece, worker, shared_age, shared_at, lost)
+        thrown = any(p.output_to == "null" for _, p in parts)
+        workers = sorted((self._worker(memory, step, node, piece, worker, shared_age, shared_at, lost, thrown)
                           for node, piece in parts for worker in piece.workers), key=lambda w: w.rank)
         is_watched, reason = watched(Facts(
             step=step, others_run=others_run, gpus=self.gpus > 0,
@@ -185,20 +199,30 @@ class View:
         return (best[0], best[1], lost) if best else (None, None, lost)
 
     def _worker(self, memory: StepMemory, step: str, node: str, piece: wire.Step, worker: wire.Worker,
-                shared_age: float | None, shared_at: float | None, lost: bool) -> WorkerView:
+                shared_age: float | None, shared_at: float | None, lost: bool, thrown: bool) -> WorkerView:
         clock = self.clocks[node]
         stale = node in self.silent
         output_s, output_at = clock.known(worker.output_s, worker.looked_s), clock.at(worker.output_s)
+        to, quiet_s, quiet_at = worker.output_to, None, None
+        if to in THROUGH_SRUN and step not in BATCH_STEPS:
+            if shared_age is None:  # of what goes through srun its files tell nothing
+                output_s = None
+            to = "null" if thrown else to
+        elif to:  # the step's file does not hold it
+            output_s, shared_age, shared_at = None, None, None
         if lost or (stale and output_s is not None):
             output_s = output_at = None
         elif output_s is None or (shared_age is not None and shared_age < output_s):
             output_s, output_at = shared_age, shared_at
+        if output_s is None and not stale:
+            quiet_s, quiet_at = clock.known(worker.quiet_s, worker.looked_s), clock.at(worker.quiet_s)
         return WorkerView(
             name=worker_name(self.run, step, worker.rank, several_steps=self.job.several_steps),
             rank=worker.rank, node=node, pid=worker.pid,
             state="stale" if stale and worker.state == "running" else worker.state,
             exit_status=worker.exit_status, exit_s=clock.age(worker.exit_s),
-            output_s=output_s, output_at=output_at, writing_s=worker.writing_s,
+            output_s=output_s, output_at=output_at, output_to=to, quiet_s=quiet_s, quiet_at=quiet_at,
+            writing_s=worker.writing_s,
             cpu_idle_s=clock.known(worker.cpu_idle_s, worker.looked_s), cpu_at=clock.at(worker.cpu_idle_s),
             began_s=clock.age(worker.began_s) or 0.0,
             processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),
@@ -206,15 +230,25 @@ class View:
                                ever_busy=g.ever_busy, busy_at=clock.at(g.idle_s)) for g in worker.gpus),
             metrics=tuple(MetricView(name=m.name, value=m.value, unchanged_s=clock.known(m.unchanged_s, m.looked_s),
                                      at=clock.at(m.unchanged_s)) for m in worker.metrics),
+            oom=worker.oom, oom_at=clock.at(worker.oom.s) if worker.oom else None,
             unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
 
     def _process(self, memory: StepMemory, clock: Clock, worker: wire.Worker, p: wire.Process) -> ProcessView:
+        stack = _stack(memory, clock, key_of(worker, p))
+        gone_s = clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s
         return ProcessView(
             pid=p.pid, local=p.local, rank=p.rank, comm=p.comm, state=p.state, state_s=clock.age(p.state_s),
             exit_status=p.exit_status, pulse=p.pulse, pulse_base=p.pulse_base,
-            pulse_gone_s=clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s,
-            traced=p.traced, tied=key_of(worker, p) in memory.tied,
-            wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0))
+            pulse_gone_s=gone_s, traced=p.traced or (stack is not None and at_prompt(stack, gone_s)),
+            tied=key_of(worker, p) in memory.tied,
+            wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0),
+            cpu=p.cpu, place=p.place and structs.replace(p.place, s=clock.age(p.place.s) or 0.0), edges=tuple(p.edges),
+            stack=stack)
+
+
+def _stack(memory: StepMemory, clock: Clock, key: Key) -> StackView | None:
+    taken = memory.stacks.get(key)
+    return StackView(taken[1], clock.age(clock.received - taken[0]) or 0.0) if taken else None
 
 
 def fold(nodes: Sequence[str]) -> str:

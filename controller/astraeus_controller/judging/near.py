@@ -33,7 +33,7 @@ def _near(step: StepView) -> bool:
 
 def _progress(worker: WorkerView) -> float | None:
     """Seconds since its youngest progress; None: nothing is known."""
-    known = [worker.output_s, *(gpu.idle_s for gpu in worker.gpus)]
+    known = [worker.output_s, worker.quiet_s, *(gpu.idle_s for gpu in worker.gpus)]
     if worker.metrics:  # it alone tells
         known = [metric.unchanged_s for metric in worker.metrics]
     return min((age for age in known if age is not None), default=None)

@@ -14,6 +14,7 @@ from ..rules.finished import FIELD as FINISHED
 from ..rules.gpus_idle import NEVER
 from ..rules.limits import PULSE_BACK_S
 from ..rules.picture import JobView, Picture, Policy
+from ..rules.readings import gone_quiet
 from ..rules.words import proven
 from .memory import Memory
 from .progress import NO_STEP, beats, over, progressed, ranks_of, step_of
@@ -50,6 +51,8 @@ class Pass(Memory):
         self.cluster = cluster
         self._first: dict[tuple[int, str], float] = {}
         self._asked: dict[int, float] = {}
+        self._quiet: dict[int, list[str]] = {}
+        """Job to its steps that have gone quiet."""
         self.being_stopped: Callable[[int, int], bool] = lambda job, restarts: False
         """Whether an attempt's stop has begun: from its stop file to its requeue nothing is concluded of it."""
 
@@ -57,8 +60,17 @@ class Pass(Memory):
         """Jobs with an open suspect or stalled finding."""
         return {f.job for f in self._open.values() if f.kind in ("suspect", "stalled")}
 
+    def quiet_steps(self, jobs: Iterable[int]) -> list[str]:
+        """``JOB.STEP`` of these jobs' steps most of whose processes have lost their pulse: all of their processes are
+        worth a closer look, on every node."""
+        return [f"{job}.{step}" for job in jobs for step in self._quiet.get(job, ())]
+
     def judge(self, picture: Picture, now: float) -> list[Change]:
         """What changes for this job. ``now``: the fleet's time."""
+        self._quiet.pop(picture.job.job, None)
+        stands = picture.job.suspended or picture.job.ended
+        if quiet := [s.step for s in picture.job.steps if s.watched and not (s.ended or stands) and gone_quiet(s)]:
+            self._quiet[picture.job.job] = quiet
         changes = self._ends(picture)
         if picture.job.suspended or picture.job.ended:
             for finding in self._of(picture.job):
@@ -82,6 +94,8 @@ class Pass(Memory):
         self.forget_others(self.fleet.jobs)
         for job in self._asked.keys() - self.fleet.jobs.keys():
             del self._asked[job]
+        for job in self._quiet.keys() - self.fleet.jobs.keys():
+            del self._quiet[job]
         for key in [key for key in self._first if key[0] not in self.fleet.jobs]:
             del self._first[key]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from astraeus_protocol.findings import Finding
 from msgspec import structs
 
-from ..rules import gpus_idle, metric, silent, words
+from ..rules import collective_stuck, gpus_idle, metric, silent, words
 from ..rules.gang import gang_of
 from ..rules.limits import PROGRESS_SLACK_S
 from ..rules.picture import Picture, StepView, WorkerView
@@ -65,7 +65,7 @@ def progressed(finding: Finding, step: StepView, shift: float = 0.0) -> bool:
         # A watchdog's own words after the stall, and the traces that come with them, are no progress.
         last = max((one.last_at for one in step.said if one.said.kind != "benign"), default=0.0)
         finding = structs.replace(finding, since=max(finding.since, last))
-        newer = any(_newer(w.output_at, finding) for w in step.workers)
+        newer = any(_printed(w, finding) for w in step.workers)
         return newer or any(_gpu_newer(w, finding) for w in workers)
     alive = [w for w in workers if w.state in ("running", "stale")]
     return bool(alive) and all(_worker(w, finding) for w in alive)
@@ -80,9 +80,17 @@ def beats(finding: Finding, step: StepView) -> bool:
 
 
 def _worker(worker: WorkerView, finding: Finding) -> bool:
-    if _newer(worker.output_at, finding) or _gpu_newer(worker, finding):
+    if _printed(worker, finding) or _gpu_newer(worker, finding):
         return True
     return finding.rule == silent.RULE and _newer(worker.cpu_at, finding)
+
+
+def _printed(worker: WorkerView, finding: Finding) -> bool:
+    """Output since; where that can't be seen and the finding stands on nothing having been written, anything written.
+    A collective's does not: there a log of the node's temperature would end it."""
+    if worker.output_s is not None or finding.rule == collective_stuck.RULE or not finding.details.get("output_to"):
+        return _newer(worker.output_at, finding)
+    return _newer(worker.quiet_at, finding)
 
 
 def _gpu_newer(worker: WorkerView, finding: Finding) -> bool:

@@ -13,7 +13,7 @@ from .gang import Gang
 from .guilty import culprits
 from .limits import COLLECTIVE_MAX_S, PULSE_HOLD_S
 from .picture import Picture, StepView
-from .readings import output_of_all, writes
+from .readings import Last, output_of_all, running, writes
 from .shape import STALLED, for_step, unknown_of
 
 RULE = "collective_stuck"
@@ -30,18 +30,34 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
     everyone = step.workers
     if not ages:
         return [unknown_of(step, RULE, "since when a rank is in its state is not known", everyone, True)]
-    if output is None:
+    need = min(step.policy.after, COLLECTIVE_MAX_S)
+    if output is None and not _blind(step):
         return [unknown_of(step, RULE, "the output of a rank is not known", everyone, True)]
-    if min(max(ages), output.age) < min(step.policy.after, COLLECTIVE_MAX_S) or not _held(gang):
+    hidden = output is None or output.unseen
+    # Of output that can't be seen the pulse tells: who has had none for so long printed nothing either.
+    silent = max(output.age if output else 0.0, gang.waits_s if hidden else 0.0)
+    if min(max(ages), silent) < need or not _held(gang):
         return []
     guilty = culprits(gang)
-    said = f"{say.no_output(output.at, picture.now)}; {say.of_gang(step, gang, guilty)}"
+    progress = output
+    if output is None or hidden:
+        age = min(silent, max(*ages, gang.waits_s))
+        progress = Last(age, picture.now - age, output.unseen if output else "unseen")
+    assert progress is not None
+    first = say.no_output(output, picture.now) if output and output.age >= need else say.where(progress)
+    said = f"{first}; {say.of_gang(step, gang, guilty)}"
     evidence: dict[str, object] = {
-        "output_s": round(output.age, 1), "ranks": [worker.rank for worker in everyone],
+        "output_s": round(progress.age, 1), "output_to": progress.unseen, "ranks": [worker.rank for worker in everyone],
         "after_s": step.policy.after, "sign_s": round(max(ages), 1)}
-    return [for_step(step, gang, guilty, output, verdict=STALLED, rule=RULE, said=said, workers=everyone,
+    return [for_step(step, gang, guilty, progress, verdict=STALLED, rule=RULE, said=said, workers=everyone,
                      evidence=evidence)]
 
 
+def _blind(step: StepView) -> bool:
+    """What is not known of the output can't be known. Not so while a node that may hold it is silent."""
+    unknown = [worker for worker in running(step) if worker.output_s is None]
+    return all(w.state == "running" and w.output_to not in ("", "pipe", "socket") for w in unknown)
+
+
 def _held(gang: Gang) -> bool:
-    return gang.most([m for m in gang.quiet if (m.process.pulse_gone_s or 0.0) >= PULSE_HOLD_S])
+    return gang.waits_s >= PULSE_HOLD_S

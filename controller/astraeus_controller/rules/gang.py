@@ -24,7 +24,9 @@ class Member(msgspec.Struct, frozen=True):
 class Sign(msgspec.Struct, frozen=True):
     """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known.
 
-    Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S.
+    Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
+    a closer look or a stack told (``rules.places``, ``rules.edges``, ``rules.stacks``) has a sign of the kind place,
+    idle, edges or stack.
     """
 
     member: Member
@@ -32,6 +34,10 @@ class Sign(msgspec.Struct, frozen=True):
     age: float | None
     wait: Wait | None = None
     """The storage that a member in D waits for, where that is known."""
+    words: str = ""
+    """What it was seen doing, where that names it: ``sleeps in hrtimer_nanosleep (clock_nanosleep)``."""
+    rest: str = ""
+    """What the others were seen doing: ``3 of 3 other ranks wait in futex_do_wait (futex)``."""
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -66,9 +72,23 @@ class Gang(msgspec.Struct, frozen=True):
         return self.most(self.quiet)
 
     @property
+    def waits_s(self) -> float:
+        """For how long the pulse of more than half of the others has been gone, seconds; 0: it is not."""
+        ages = sorted((member.process.pulse_gone_s or 0.0 for member in self.quiet), reverse=True)
+        needed = len(self.others or self.members) // 2  # one more than so many are more than half
+        return ages[needed] if len(ages) > needed else 0.0
+
+    @property
     def beats(self) -> bool:
         """The pulse of more than half of the members is known and present."""
         return 2 * len(self.beating) > len(self.members)
+
+
+def others_of(gang: Gang, found: Sequence[Member]) -> tuple[list[Member], str]:
+    """The members beside these, and what they are called: ranks, or processes where a rank has several."""
+    named = {id(member) for member in found}
+    several = any(len(member.worker.processes) > 1 for member in gang.members)
+    return [member for member in gang.members if id(member) not in named], "processes" if several else "ranks"
 
 
 def gang_of(step: StepView) -> Gang | None:

@@ -11,7 +11,7 @@ from .conclusion import Conclusion
 from .gang import Gang
 from .limits import REPORTS_APART_S
 from .picture import GpuView, Picture, StepView, WorkerView
-from .readings import Last, output_of, output_of_all, running, writes
+from .readings import Last, output_of, output_of_all, running, unseen, writes
 from .shape import STALLED, UNKNOWN, WELL, Judged, conclude
 
 RULE = "gpus_idle"
@@ -50,13 +50,13 @@ def _worker(worker: WorkerView, after: float, output: Last | None, saving: bool)
     """What is known to be well comes first: an unknown reading beside it changes nothing."""
     idle = [gpu.idle_s for gpu in worker.gpus]
     writing = writes(worker)
-    if (output is not None and output.age < after) or saving or writing or any(
+    if (output is not None and output.age < after and not output.unseen) or saving or writing or any(
             age is not None and age < after for age in idle):
         return Judged(worker, WELL)
     if worker.state == "stale":
         return Judged(worker, UNKNOWN, reason=f"{worker.node} has not reported")
-    if output is None:
-        return Judged(worker, UNKNOWN, reason=f"the output of {worker.name} is not known")
+    if output is None or output.age < after:
+        return Judged(worker, UNKNOWN, reason=unseen(worker, output))
     if not idle or any(age is None for age in idle):
         return Judged(worker, UNKNOWN, reason=f"a GPU of {worker.name} can't be read")
     if writing is None:

@@ -48,6 +48,34 @@ TABLE: tuple[Limit, ...] = (
     Limit("PULSE_BACK_S", 10, "s",
           "the majority's pulse must be present for this long to close a finding of a gang",
           "two windows of 5 s: one window can catch a single wake-up"),
+    Limit("PLACE_SAMPLES", 25, "samples",
+          "a main thread's place is the one in which most of so many samples found it",
+          "a single sample finds an odd one out in half of all healthy gangs, the mode of 25 in none that waits"),
+    Limit("PLACE_SHARE", 0.8, "share",
+          "of which at least this share found it there; else it moves, and is at work",
+          "who hangs was found in one place by every sample; who writes or loads, in several"),
+    Limit("PLACE_KNOWN_S", 90, "s",
+          "what a closer look saw counts for so long",
+          "a quiet step is looked at each 30 s at the least, and a look may be missed"),
+    Limit("IDLE_BESIDE_CPU", 1, "% of a core",
+          "where all others spin, who uses this or less is the one that they wait for",
+          "in MLX's ring whoever waits has threads that ask for data without a pause, and the stuck rank used 0.0 %"),
+    Limit("SPIN_BESIDE_CPU", 5, "% of a core",
+          "others spin from here on",
+          "survivors of a ring used 22 % and more with four of them on two cores, 9 % where the machine was busy; "
+          "those of gloo, which block, 1.5 % at most"),
+    Limit("QUEUE_STAYS_S", 10, "s",
+          "what a rank was sent lies unread for so long before it counts",
+          "buffers fill and drain within a step of a healthy run"),
+    Limit("QUEUE_RATIO", 2, "times",
+          "by so much more must lie unread at one rank than at any other",
+          "in one of eight rings that hung another rank had 4 MB unread, too, against the stuck one's 9 MB"),
+    Limit("BACKOFF_MIN", 3, "doublings",
+          "a connection backs off once its time to the next try was doubled so often",
+          "a lost packet doubles it once or twice; three times is 1.6 s without any answer"),
+    Limit("GROUPS_SAID", 4, "places",
+          "so many places of ranks in their Python code are named in a sentence, the fullest first",
+          "where a gang is in more places than that, the sentence tells nothing any more"),
     Limit("SAID_OVER_S", 300, "s",
           "output so much newer than the last word of a stuck collective is a run that went on: the word is void",
           "stack traces and the other ranks' words follow within a minute or two; a collective that was only slow is "
@@ -86,6 +114,15 @@ SUSPECT_GAPS = _VALUES["SUSPECT_GAPS"]
 PROGRESS_SLACK_S = _VALUES["PROGRESS_SLACK_S"]
 REPORTS_APART_S = _VALUES["REPORTS_APART_S"]
 PULSE_BACK_S = _VALUES["PULSE_BACK_S"]
+PLACE_SAMPLES = _VALUES["PLACE_SAMPLES"]
+PLACE_SHARE = _VALUES["PLACE_SHARE"]
+PLACE_KNOWN_S = _VALUES["PLACE_KNOWN_S"]
+IDLE_BESIDE_CPU = _VALUES["IDLE_BESIDE_CPU"]
+SPIN_BESIDE_CPU = _VALUES["SPIN_BESIDE_CPU"]
+QUEUE_STAYS_S = _VALUES["QUEUE_STAYS_S"]
+QUEUE_RATIO = _VALUES["QUEUE_RATIO"]
+BACKOFF_MIN = _VALUES["BACKOFF_MIN"]
+GROUPS_SAID = int(_VALUES["GROUPS_SAID"])
 SAID_OVER_S = _VALUES["SAID_OVER_S"]
 SAID_NEW_S = _VALUES["SAID_NEW_S"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from . import say
 from .conclusion import Conclusion
-from .gang import Gang
+from .gang import Gang, Sign
 from .guilty import culprits
 from .picture import MetricView, Picture, StepView, WorkerView
 from .readings import Last, running
@@ -63,10 +63,15 @@ def _judge(picture: Picture, step: StepView, gang: Gang | None,
         evidence["ended"] = metric.value
     guilty = culprits(gang) if gang else ()
     if gang is not None:
-        said += f"; {say.named(guilty)}" + (f"; {say.waiting(gang)}" if gang.signs and gang.waits else "")
+        said += f"; {say.named(guilty)}" + _rest(gang, guilty)
         return [for_step(step, gang, guilty, last, verdict=STALLED, rule=RULE, said=said, workers=step.workers,
                          evidence=evidence)]
     return [_single(step, workers[0], last, said, evidence)]
+
+
+def _rest(gang: Gang, guilty: Sequence[Sign]) -> str:
+    rest = guilty[0].rest if guilty else ""
+    return f"; {rest or say.waiting(gang)}" if rest or (gang.signs and gang.waits) else ""
 
 
 def _single(step: StepView, worker: WorkerView, last: Last, said: str, evidence: dict[str, object]) -> Conclusion:

@@ -8,7 +8,7 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
-from astraeus_protocol.report import Chatter, Finished, Said, Wait
+from astraeus_protocol.report import Chatter, Edge, Finished, Oom, Place, Said, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -35,6 +35,14 @@ class Policy(msgspec.Struct, frozen=True):
     """Its next attempt is to run on other nodes than the guilty rank's."""
 
 
+class StackView(msgspec.Struct, frozen=True):
+    """Where the main thread of a process was in Python, leaf first: ``next_batch (loader.py:41)``."""
+
+    frames: tuple[str, ...]
+    s: float
+    """Since it was read."""
+
+
 class ProcessView(msgspec.Struct, frozen=True):
     """A worker process; fields as in protocol ``Process``."""
 
@@ -52,6 +60,12 @@ class ProcessView(msgspec.Struct, frozen=True):
     tied: bool
     """It is part of the gang: it shares (or shared) a connection with another worker process of the step."""
     wait: Wait | None = None
+    cpu: float | None = None
+    place: Place | None = None
+    """Of a closer look, which is taken only at a step that has gone quiet."""
+    edges: tuple[Edge, ...] = ()
+    stack: StackView | None = None
+    """None: not asked for, or not known."""
 
 
 class GpuView(msgspec.Struct, frozen=True):
@@ -97,6 +111,14 @@ class WorkerView(msgspec.Struct, frozen=True):
     cpu_at: float | None = None
     """Unix time at which its process tree last used the CPU."""
     metrics: tuple[MetricView, ...] = ()
+    oom: Oom | None = None
+    oom_at: float | None = None
+    """Unix time at which the last kill for lack of memory was noticed."""
+    output_to: str = ""
+    """Where its output goes unseen, as the report says; ``null``: to nobody."""
+    quiet_s: float | None = None
+    """Where its output is not known: since its processes last wrote a byte to anything."""
+    quiet_at: float | None = None
 
 
 class SaidView(msgspec.Struct, frozen=True):

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from astraeus_protocol.durations import say_seconds
 from astraeus_protocol.report import Wait
 
+from . import stacks
 from .gang import Gang, Member, Sign
 from .picture import GpuView, StepView, WorkerView
+from .readings import Last
 from .storage import storage_waits
 
 NOBODY = "no rank stands out"
@@ -25,8 +27,20 @@ def clock(at: float, now: float) -> str:
     return then.strftime("%H:%M UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC")
 
 
-def no_output(at: float, now: float) -> str:
-    return f"no output since {clock(at, now)}"
+PLACES = {"null": "its output goes to /dev/null", "nothing": "its output is closed",
+          "pty": "its output goes to a terminal", "fifo": "its output goes to a FIFO"}
+
+
+def no_output(last: Last, now: float) -> str:
+    """``no output since 14:02 UTC``, or how silence is known of output that can't be seen."""
+    if not last.unseen:
+        return f"no output since {clock(last.at, now)}"
+    return f"nothing written since {clock(last.at, now)} ({where(last)})"
+
+
+def where(last: Last) -> str:
+    """``its output goes to /dev/null``"""
+    return PLACES.get(last.unseen, "its output can't be seen")
 
 
 def last_words(line: str, at: float, now: float) -> str:
@@ -55,6 +69,8 @@ def who(member: Member) -> str:
 
 def state(sign: Sign) -> str:
     """``is stopped (state T) for 40s``, ``is gone: killed by signal 9 (KILL)``."""
+    if sign.words:
+        return sign.words
     lasts = "" if sign.age is None else f" for {say_seconds(sign.age)}"
     match sign.kind:
         case "T":
@@ -97,8 +113,26 @@ def named(culprits: Sequence[Sign]) -> str:
 
 def of_gang(step: StepView, gang: Gang, guilty: Sequence[Sign]) -> str:
     """Who is guilty, who waits for storage beside them, and how many of the others wait."""
-    parts = [many_on_storage(step, guilty), named(guilty), waiting(gang) if gang.others else ""]
+    rest = guilty[0].rest if guilty else ""
+    parts = [many_on_storage(step, guilty), named(guilty), rest or (waiting(gang) if gang.others else ""),
+             stacks.seen(gang, guilty), killed(step)]
     return "; ".join(part for part in parts if part)
+
+
+def killed(step: StepView) -> str:
+    """``a process of rank 2 on c3 was killed for lack of memory at 14:02 UTC``; "" where none was. A rank whose data
+    loader went so may wait for it for ever."""
+    found = [worker for worker in step.workers if worker.oom is not None and worker.oom_at is not None]
+    parts = [f"a process of rank {worker.rank} on {worker.node} was killed for lack of memory at "
+             f"{clock(worker.oom_at or 0.0, worker.oom_at or 0.0)}" for worker in found[:NAMED_AT_MOST]]
+    if len(found) > NAMED_AT_MOST:
+        parts.append(f"processes of {len(found) - NAMED_AT_MOST} more ranks, too")
+    return "; ".join(parts)
+
+
+def size(count: int) -> str:
+    """``9.0 MB``, ``430 kB``."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB" if count >= 1e3 else f"{count} bytes"
 
 
 def for_storage(wait: Wait) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from . import say, storage
+from . import say, stacks, storage
 from .conclusion import Conclusion
 from .gang import Gang, Sign, sign_of
 from .guilty import culprits
@@ -76,10 +76,11 @@ def _whole(step: StepView, gang: Gang | None, stalled: Sequence[Judged], now: fl
     progress = min((j.progress for j in stalled if j.progress), key=lambda last: last.age)
     output = min((j.output for j in stalled if j.output), key=lambda last: last.age)
     guilty = culprits(gang) if gang else ()
-    if gang is not None and gang.signs and gang.waits:
-        said = f"{say.no_output(output.at, now)}; {say.of_gang(step, gang, guilty)}"
+    if gang is not None and gang.waits and (gang.signs or guilty):
+        said = f"{say.no_output(output, now)}; {say.of_gang(step, gang, guilty)}"
     else:
-        parts = [say.no_output(output.at, now), looks, say.many_on_storage(step, guilty), say.named(guilty)]
+        parts = [say.no_output(output, now), looks, say.many_on_storage(step, guilty), say.named(guilty),
+                 stacks.seen(gang, guilty) if gang else "", say.killed(step)]
         said = "; ".join(part for part in parts if part)
     return for_step(step, gang, guilty, progress, verdict=STALLED, rule=rule, said=said,
                     workers=[j.worker for j in stalled], evidence=_evidence(step, output, [
@@ -92,7 +93,7 @@ def _single(step: StepView, judged: Judged, now: float, rule: str, looks: str) -
     assert output is not None, "a stalled worker has a last output"
     only = worker.processes[0] if len(worker.processes) == 1 else None
     signs = [sign for p in worker.processes if (sign := sign_of(worker, p))]
-    said = f"{say.no_output(output.at, now)}; {looks}"
+    said = f"{say.no_output(output, now)}; {looks}"
     if signs:
         said += f"; {say.named(signs)}"
     pid = signs[0].member.process.pid if signs else only.pid if only else worker.pid
@@ -104,7 +105,7 @@ def _single(step: StepView, judged: Judged, now: float, rule: str, looks: str) -
 
 def _evidence(step: StepView, output: Last, workers: Sequence[WorkerView]) -> dict[str, object]:
     return {
-        "output_s": round(output.age, 1),
+        "output_s": round(output.age, 1), "output_to": output.unseen,
         "ranks": [worker.rank for worker in workers],
         "gpus": [[w.rank, gpu.index, gpu.busy, gpu.idle_s and round(gpu.idle_s, 1)]
                  for w in workers for gpu in w.gpus][:64],
@@ -122,6 +123,9 @@ def _of_gang(step: StepView, gang: Gang | None) -> dict[str, object]:
         "waits_on": storage.stores(step.workers),
         "on_storage": [[worker.rank, process.pid, wait.mount, wait.at, wait.kind, wait.call, round(wait.s, 1)]
                        for worker, process, wait in storage.storage_waits(step.workers)][:32],
+        "places": [[w.rank, p.pid, p.place.channel, p.place.call, p.place.share, p.place.samples]
+                   for w, p in processes if p.place][:32],
+        "killed": [[w.rank, w.node, w.oom.kills] for w in step.workers if w.oom][:32],
         "tasks": step.tasks,
         "heard_of": len(step.workers),
     }
@@ -132,4 +136,5 @@ def _of_gang(step: StepView, gang: Gang | None) -> dict[str, object]:
                      "pid": s.member.process.pid, "kind": s.kind, "for_s": s.age and round(s.age, 1)}
                     for s in gang.signs][:32],
         }
+        found |= stacks.evidence(gang)
     return found

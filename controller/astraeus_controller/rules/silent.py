@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .conclusion import Conclusion
 from .gang import Gang
 from .picture import Picture, StepView, WorkerView
-from .readings import Last, output_of, output_of_all, running, writes
+from .readings import Last, output_of, output_of_all, running, unseen, writes
 from .shape import STALLED, UNKNOWN, WELL, Judged, conclude
 
 RULE = "silent"
@@ -45,12 +45,13 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
 def _worker(worker: WorkerView, after: float, output: Last | None, saving: bool, gang: Gang | None) -> Judged:
     writing = writes(worker)
     cpu = worker.cpu_idle_s if gang is None else None
-    if (output is not None and output.age < after) or saving or writing or (cpu is not None and cpu < after):
+    printed = output is not None and output.age < after and not output.unseen
+    if printed or saving or writing or (cpu is not None and cpu < after):
         return Judged(worker, WELL)
     if worker.state == "stale":
         return Judged(worker, UNKNOWN, reason=f"{worker.node} has not reported")
-    if output is None:
-        return Judged(worker, UNKNOWN, reason=f"the output of {worker.name} is not known")
+    if output is None or output.age < after:
+        return Judged(worker, UNKNOWN, reason=unseen(worker, output))
     if writing is None:
         return Judged(worker, UNKNOWN, reason=f"whether {worker.name} writes files is not known")
     if gang is None and cpu is None:

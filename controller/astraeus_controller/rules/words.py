@@ -122,7 +122,7 @@ def _conclude(picture: Picture, step: StepView, gang: Gang | None, proof: SaidVi
         if len(guilty) > say.NAMED_AT_MOST:
             names.append(f"{len(guilty) - say.NAMED_AT_MOST} more are missing")
         whose = "; ".join(names) or say.NOBODY
-    said = f"{say.no_output(output.at, picture.now)}; {_said(proof, picture.now)}; {whose}"
+    said = f"{say.no_output(output, picture.now)}; {_said(proof, picture.now)}; {whose}"
     evidence: dict[str, object] = {
         "output_s": round(output.age, 1), "ranks": [worker.rank for worker in step.workers],
         "after_s": step.policy.after, "sign_s": round(proof.said.s, 1), "by_words": True}

@@ -6,11 +6,16 @@ from collections import deque
 from statistics import median
 from typing import Any
 
-from ..look import File, SrunLook
+from ..look import SrunLook
+from ..outputs import PATH_KINDS, File
+from ..tree import Identity, ProcLook
+from .written import GROWTH as BULK
 
 MAX_FILES, MAX_SRUNS = 64, 64
 GAPS = 20
 SAME_LOOK_S = 1
+ALONE = ("batch", "interactive")
+"""Steps without an srun."""
 QUIET_S = 30
 """Growth after a quiet of this is told at once."""
 
@@ -21,8 +26,8 @@ class Growth:
     def __init__(self, base: float) -> None:
         self.last = base
         self.marks: dict[str, list[int]] | None = None
-        """Path and inode to the positions seen last; None before the first look."""
-        self.path = ""
+        """A file's key to the positions seen last; None before the first look."""
+        self.path = self.key = ""
         self.grown = False
         """Something was written by the time of the last look; not before a file's first byte."""
         self.held: float | None = None
@@ -36,15 +41,19 @@ class Growth:
         Any position that its file did not have before counts, a truncation too; 0 does not, for a file just
         opened says nothing. The first look is a base: what was written before it was written at a time that
         nobody saw, so the age begins at the look. (An srun that was found 17 s after its step began once had
-        these 17 s counted as silence.)
+        these 17 s counted as silence.) A log that a process opened by itself and that grows by 1 MiB or more at a
+        look is data: that is writing.
         """
         seen: dict[str, list[int]] = {}
         for file in files:
-            seen.setdefault(f"{file.ino}:{file.path}", []).append(file.pos)
+            seen.setdefault(file.key, []).append(file.pos)
+        logs = {file.key for file in files if file.log}
+        paths = {file.key: file.path for file in reversed(files)}
+        self.path = paths.get(self.key, self.path)  # it may have been renamed
         old, self.marks = self.marks, seen
         if old is None:
-            if files:
-                self.path = self.path or files[0].path
+            if files and not self.path:
+                self.path, self.key = files[0].path, files[0].key
             if any(file.pos for file in files):
                 self.last, self.grown = max(self.last, now), True
             return None
@@ -54,13 +63,13 @@ class Growth:
             for pos in positions:
                 if pos and pos not in before:
                     step = abs(pos - max(before, default=0)) or 1
-                    if most is None or step > most:
-                        most, self.path = step, key.partition(":")[2]
+                    if (most is None or step > most) and not (key in logs and step >= BULK):
+                        most, self.path, self.key = step, paths[key], key
         for key, positions in old.items():
             if len(self.marks) < MAX_FILES:  # let go for now: opened again at the same place is no growth
                 self.marks.setdefault(key, positions)
         if not self.path and files:
-            self.path = files[0].path
+            self.path, self.key = files[0].path, files[0].key
         return most
 
     def grew(self, now: float) -> None:
@@ -71,12 +80,13 @@ class Growth:
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""
-        return {"last": self.last, "marks": self.marks, "path": self.path, "grown": self.grown}
+        return {"last": self.last, "marks": self.marks, "path": self.path, "key": self.key,
+                "grown": self.grown}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file."""
         self.last, self.path = float(saved["last"]), str(saved["path"])
-        self.grown = bool(saved.get("grown", True))
+        self.grown, self.key = bool(saved.get("grown", True)), str(saved.get("key", ""))
         marks = saved["marks"]
         self.marks = None if marks is None else {str(k): [int(p) for p in v] for k, v in marks.items()}
 
@@ -151,14 +161,55 @@ def by_own_doing(wrote: tuple[int, int] | None, others: list[tuple[int, int] | N
     return wrote[0] > 0
 
 
-def reason(others: list[str], step: str) -> str:
+class Quiet:
+    """When a task's processes last wrote a byte to anything. Where output can't be seen this is what is known of it:
+    counters that grow are no output, but who writes nothing at all prints nothing."""
+
+    def __init__(self, base: float) -> None:
+        self.last = base
+        self.counts: dict[Identity, int] | None = None
+        self.known = False
+
+    def see(self, procs: list[ProcLook], now: float) -> None:
+        """Take a look in. What a process wrote that came and ended between two looks, its parent's counter tells."""
+        mine = [p for p in procs if not p.aside and p.state not in "ZX"]
+        counts = {p.id: p.wchar for p in mine if p.wchar is not None}
+        old, self.counts = self.counts, counts
+        self.known = len(counts) == len(mine) and bool(mine)
+        if old is None or any(old.get(key, 0) != count for key, count in counts.items()):
+            self.last = now
+
+    def seconds(self, now: float) -> float | None:
+        """For how long nothing was written; None where that can't be told."""
+        return now - self.last if self.known else None
+
+    def save(self) -> dict[str, Any]:
+        """For the clock file."""
+        return {"last": self.last, "counts": [[*key, n] for key, n in (self.counts or {}).items()]}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """From the clock file."""
+        self.last = float(saved["last"])
+        self.counts = {(int(pid), int(start)): int(n) for pid, start, n in saved["counts"]} or None
+
+
+WORDS = {"null": "output goes to /dev/null", "pty": "output goes to a terminal", "fifo": "output goes to a FIFO",
+         "nothing": "no output file is open", "pipe": "output goes into a pipe that nobody of the job reads",
+         "socket": "output goes into a socket", "device": "output goes to a device",
+         "other": "output goes to something that is no file"}
+
+
+def through_srun(to: str, step: str) -> bool:
+    """Whether what a worker's files don't hold goes through its step's srun."""
+    return step not in ALONE and to in ("pipe", "socket", "pty")
+
+
+def reason(to: str, step: str) -> str:
     """Why a worker without a file of its own has no output reading; "" where its step's file counts."""
-    if "pipe" in others or "socket" in others or (step != "batch" and "pty" in others):
-        return ""
-    if "null" in others:
-        return "output goes to /dev/null"
-    if "pty" in others:
-        return "output goes to a terminal"
-    if "fifo" in others:
-        return "output goes to a FIFO"
-    return "no output file is open" if not others else f"output goes to a {others[0]}"
+    return "" if through_srun(to, step) else WORDS.get(to, "")
+
+
+def place(target: str) -> str:
+    """What an srun's output is, from what /proc calls it: as in ``Routes.to``."""
+    kind = next((kind for start, kind in PATH_KINDS if target.startswith(start)), "other")
+    return "fifo" if kind == "other" and target.startswith("/") else kind

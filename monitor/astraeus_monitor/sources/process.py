@@ -8,6 +8,7 @@ from typing import Any
 
 from astraeus_protocol import report
 
+from ..closer import CloserWatch
 from ..procfs import Stat, Status
 from ..pulse import Pulse
 from ..tree import SHELLS, Identity, ProcLook
@@ -38,6 +39,7 @@ class ProcessWatch:
         self.visible = seen.visible
         self.cpu: deque[tuple[float, int]] = deque(maxlen=4)
         self.wait = WaitWatch()
+        self.closer = CloserWatch()
 
     @property
     def id(self) -> Identity:
@@ -112,7 +114,8 @@ class ProcessWatch:
             pulse=None if gone else _r(self.pulse.rate), pulse_base=_r(base),
             pulse_gone_s=None if gone else _r(self.pulse.gone_s(now)),
             cpu=None if gone else self.percent(hertz), traced=self.traced, ties=self.ties if ties else [],
-            wait=self.wait.record(now) if self.quiet(now) else None)
+            wait=self.wait.record(now) if self.quiet(now) else None,
+            place=None if gone else self.closer.told(now), edges=[] if gone else self.closer.edges_told(now))
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""

@@ -313,3 +313,18 @@ def test_what_a_stop_brings_about_is_no_progress() -> None:
     p.memory = [opened.finding]
     p.being_stopped = lambda job, restarts: False
     assert kinds(p.judge(well(), BOOT + 45)) == [("close", "stalled")]
+
+
+def test_steps_that_went_quiet_are_looked_at_closer_on_every_node() -> None:
+    p = passes()
+    p.judge(well(), BOOT)
+    assert p.quiet_steps([123]) == []
+    half = [waiting(0), waiting(1), worker(2), worker(3)]
+    p.judge(picture(*half), BOOT + 15)
+    assert p.quiet_steps([123]) == []
+    p.judge(picture(*half[:3], waiting(3)), BOOT + 30)  # rank 2 works: the others wait for it
+    assert p.quiet_steps([7, 123]) == ["123.0"]
+    p.forget()  # the fleet does not hold it
+    assert p.quiet_steps([123]) == []
+    p.judge(picture(*half[:3], waiting(3), ended=True), BOOT + 45)
+    assert p.quiet_steps([123]) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,10 @@ class FakeProc(Proc):
             switches: int = 0, exit_code: int = 0, fds: dict[int, str] | None = None,
             pos: dict[int, int] | None = None, write_bytes: int = 0, wchar: int = 0, syscw: int = 0,
             tcp: list[str] | None = None, flags: str = "0100001", uid: int | None = None,
-            image: int = 0) -> None:
-        """Make or remake a process; ``fds`` maps descriptors to link targets, ``pos`` to positions."""
+            image: int = 0, inos: dict[int, int] | None = None, modes: dict[int, str] | None = None,
+            ttys: dict[int, int] | None = None) -> None:
+        """Make or remake a process; ``fds`` maps descriptors to link targets, ``pos`` to positions, ``inos`` to
+        inodes, ``modes`` to flags, ``ttys`` to the terminals that they are masters of."""
         home = self.path / str(pid)
         shutil.rmtree(home, ignore_errors=True)
         for name in ("fd", "fdinfo", "net", "ns"):
@@ -61,7 +64,9 @@ class FakeProc(Proc):
         for fd, target in (fds or {}).items():
             os.symlink(target, home / "fd" / str(fd))
             (home / "fdinfo" / str(fd)).write_text(
-                f"pos:\t{(pos or {}).get(fd, 0)}\nflags:\t{flags}\nmnt_id:\t1\nino:\t77\n")
+                f"pos:\t{(pos or {}).get(fd, 0)}\nflags:\t{(modes or {}).get(fd, flags)}\nmnt_id:\t1\n"
+                f"ino:\t{(inos or {}).get(fd, zlib.crc32(os.fsencode(target)))}\n"
+                + (f"tty-index:\t{ttys[fd]}\n" if ttys and fd in ttys else ""))
         lines = ["  sl  local_address rem_address   st", *(tcp or [])]
         (home / "net" / "tcp").write_text("\n".join(lines) + "\n")
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import selectors
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from astraeus_monitor import build, clocks, config, obey, stopfile, survey
+from astraeus_monitor.clock import Clock
 from astraeus_monitor.exits import Exits
 from astraeus_monitor.job import JobWatch
 from astraeus_monitor.log import fenced
 from astraeus_monitor.look import SrunLook
+from astraeus_monitor.looks import Looks
 from astraeus_monitor.registry import Registry
 from astraeus_monitor.sampler import Sampler
 from astraeus_monitor.sender import parse
@@ -123,6 +126,13 @@ class TestUsers:
         assert lab.worker(0).state == "running"
 
 
+def looks_of(lab: Lab) -> Looks:
+    """What a reply is obeyed with."""
+    looks = Looks(selectors.DefaultSelector(), Clock(), lab.proc, lambda: None)
+    looks.jobs[7] = lab.job
+    return looks
+
+
 class TestController:
     def test_odd_digits_in_a_reply_are_no_http(self) -> None:
         assert parse("HTTP/1.1 ² OK\r\n\r\n".encode("latin-1")) == (0, {}, b"")
@@ -137,7 +147,7 @@ class TestController:
     def test_a_stop_file_for_nobody(self, lab: Lab, uid: str) -> None:
         lab.job.facts = {**FACTS, "uid": uid}
         reply = report.Reply("n", commands=[report.StopFile(7, "n1", {"cause": "stalled"})])
-        assert not obey.obey(reply, {7: lab.job}, lambda job: None)
+        assert not obey.obey(reply, looks_of(lab))
         assert not lab.job.stop_file
         assert [p.name for p in lab.path.iterdir()] == []
 
@@ -152,13 +162,13 @@ class TestController:
         reply = report.Reply("n", commands=[report.StopFile(7, "n1", {"cause": "stalled"})],
                              causes={"7": "stalled", "²": "x"})
         for _ in range(3):
-            assert not obey.obey(reply, {7: lab.job}, lambda job: None)
+            assert not obey.obey(reply, looks_of(lab))
             clocks.save(lab.job, "b")
         said = capfd.readouterr().err
         assert said.count("can't write its stop file: No space left on device") == 1
         assert said.count("can't write its cause") == 1
         monkeypatch.setattr(stopfile, "put", put)
-        assert obey.obey(reply, {7: lab.job}, lambda job: None)
+        assert obey.obey(reply, looks_of(lab))
         assert (lab.path / "stop").read_text() == "cause: stalled\n"
 
 
@@ -202,7 +212,7 @@ class TestStateDirectory:
         lab.path.rmdir()
         clocks.save(lab.job, "b")  # Epilog was faster
         reply = report.Reply("n", commands=[report.StopFile(7, "n1", {"cause": "stalled"})])
-        assert not obey.obey(reply, {7: lab.job}, lambda job: None)
+        assert not obey.obey(reply, looks_of(lab))
 
     @pytest.mark.parametrize("steps", [
         {"0": {}}, {"0": []}, {"0": {"growth": {"last": "x"}}}, {"0": None}])

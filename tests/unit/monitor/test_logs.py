@@ -40,8 +40,8 @@ def test_words_of_a_workers_own_file_and_of_one_that_all_share(lab: Lab) -> None
     see(lab, {2: [File("/out-2", 12, 50)], 3: [File("/out-3", 13, 50)]}, [File("/out", 11, 500)])
     asked = ask(lab)
     assert asked
-    assert [(one.ino, one.offset, one.pos, one.fds, one.tasks) for one in asked.files] == [
-        (11, None, 500, None, 4), (12, None, 50, (1, 2), 0), (13, None, 50, (1, 2), 0)]
+    assert [(one.ino, one.offset, one.pos, one.tasks) for one in asked.files] == [
+        (11, None, 500, 4), (12, None, 50, 0), (13, None, 50, 0)]
     answer(lab, asked, FileRead(11, 500, b"x"), FileRead(12, 50), FileRead(13, 50))
     assert ask(lab) is None  # nothing moved
     see(lab, {2: [File("/out-2", 12, 90)], 3: [File("/out-3", 13, 50)]}, [File("/out", 11, 500)])

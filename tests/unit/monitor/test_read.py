@@ -5,12 +5,17 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from astraeus_monitor.clock import Clock
 from astraeus_monitor.main import main
+from astraeus_monitor.procfs import Proc
+from astraeus_monitor.read_process import ProcessReading, process, text
 
 
 @pytest.fixture
@@ -80,9 +85,56 @@ def test_nccl_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         f"nccl_log: unknown: {tmp_path}/none: No such file or directory"]
 
 
+def test_process(capsys: pytest.CaptureFixture[str]) -> None:
+    waits = subprocess.Popen(["sleep", "60"], env={"RANK": "3"})
+    try:
+        until = time.monotonic() + 10
+        while "nanosleep" not in Path(f"/proc/{waits.pid}/wchan").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        found = process(waits.pid, 0, Proc(), Clock(), lambda seconds: None)
+        assert isinstance(found, ProcessReading)
+        lines = text(found).splitlines()
+        assert lines[0] == f"process: {waits.pid} sleep (rank 3), state S"
+        assert lines[1] == ("  main thread: hrtimer_nanosleep (clock_nanosleep) in 100% of 25 samples; user 0 %, "
+                            "system 0 %, 0 voluntary switches/s")
+    finally:
+        waits.kill()
+        waits.wait()
+    assert main(["read", "process", str(waits.pid), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out) == {
+        "source": "process", "unknown": f"there is no process {waits.pid}"}
+
+
+def test_a_process_looked_at_twice() -> None:
+    sleeps: list[float] = []
+    found = process(os.getpid(), 5.0, Proc(), Clock(), sleeps.append)
+    assert isinstance(found, ProcessReading)
+    assert (5.0 in sleeps, found.process.pulse is not None, found.process.cpu is not None) == (True, True, True)
+    assert found.process.place is not None
+    assert f"process: {os.getpid()}" in text(found)
+    assert "pulse: " in text(found)
+
+
+def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "log").open("a") as log:
+        log.write("step 1\n")
+        log.flush()
+        assert main(["read", "output", log.name]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith(f"output: {log.name}: regular file, 7 bytes, last grew 0 s ago\n  PID {os.getpid()} (")
+        assert said.endswith(f", descriptor {log.fileno()}, at 7, appends\n")
+        assert main(["read", "output", log.name, "/dev/null", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["unknown"] == "output goes to /dev/null"
+    assert [one["kind"] for one in answer["reading"]["files"]] == ["file", "null"]
+
+
 @pytest.mark.parametrize(("words", "said"), [
     (["metric"], "write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step"),
-    (["gpu"], "write read metric URL NAME, or read nccl_log PATH"),
+    (["gpu"], "write read output PATH, read metric URL NAME, read nccl_log PATH, or read process PID"),
+    (["process", "x"], "x is no process id; write a number, such as read process 4242"),
+    (["process", "0"], "0 is no process id"),
+    (["output"], "write read output PATH, such as read output /home/alice/slurm-42.out"),
     (["metric", "http://example.org/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
     (["metric", "https://127.0.0.1:9000/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),
     (["metric", "http://127.0.0.1:port/metrics", "step"], "write http://127.0.0.1:PORT/metrics"),

@@ -100,12 +100,13 @@ class TestSruns:
         assert gaps.median() == 10
 
 
-@pytest.mark.parametrize(("others", "step", "said"), [
-    (["pipe"], "0", ""), (["pty", "null"], "0", ""), (["null"], "0", "output goes to /dev/null"),
-    (["pty"], "batch", "output goes to a terminal"), (["fifo"], "0", "output goes to a FIFO"),
-    ([], "0", "no output file is open")])
-def test_why_there_is_no_output(others: list[str], step: str, said: str) -> None:
-    assert out.reason(others, step) == said
+@pytest.mark.parametrize(("to", "step", "said"), [
+    ("", "0", ""), ("pipe", "0", ""), ("pty", "0", ""), ("null", "0", "output goes to /dev/null"),
+    ("pty", "batch", "output goes to a terminal"), ("fifo", "0", "output goes to a FIFO"),
+    ("pipe", "batch", "output goes into a pipe that nobody of the job reads"),
+    ("nothing", "0", "no output file is open")])
+def test_why_there_is_no_output(to: str, step: str, said: str) -> None:
+    assert out.reason(to, step) == said
 
 
 def test_kinds_of_output(proc: FakeProc, tmp_path: Path) -> None:
@@ -114,11 +115,13 @@ def test_kinds_of_output(proc: FakeProc, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("x")
     os.mkfifo(tmp_path / "pipe")
     proc.add(10, fds={1: str(tmp_path / "log"), 2: str(tmp_path / "pipe"), 3: "pipe:[4]", 4: "/dev/null",
-                      5: "/dev/pts/3"}, pos={1: 42})
+                      5: "/dev/pts/3"}, pos={1: 42}, inos={1: 77})
     kinds: dict[str, str] = {}
     found = {fd: output_kind(proc, kinds, 10, fd, proc.link(10, "fd", fd)) for fd in range(1, 6)}
-    assert found[1] == ("file", File(str(tmp_path / "log"), 77, 42))
+    assert found[1] == ("file", File(str(tmp_path / "log"), 77, 42, 1))
     assert [found[fd][0] for fd in range(2, 6)] == ["fifo", "pipe", "null", "pty"]
+    proc.add(12, fds={1: "/nowhere/log"}, pos={1: 42})
+    assert output_kind(proc, kinds, 12, 1, "/nowhere/log")[0] == "file"  # its file system is not asked
     proc.add(11, fds={1: str(tmp_path / "log")}, flags="0100000")
     assert output_kind(proc, kinds, 11, 1, str(tmp_path / "log")) == ("file", None)  # open for reading
 

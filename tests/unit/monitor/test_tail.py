@@ -218,7 +218,7 @@ class TestWhichAndWhen:
         lab.tick(15)
         asked = self.asked(lab)
         assert asked is not None
-        assert (asked.path, asked.holders, asked.fds) == (f"{lab.path}/err-2", [(102, 102)], (1, 2))
+        assert (asked.path, asked.holders, asked.fds) == (f"{lab.path}/err-2", [(102, 102)], None)
 
     def test_output_to_nowhere_is_unknown(self, lab: Lab) -> None:
         lab.job.steps["0"].sruns = []

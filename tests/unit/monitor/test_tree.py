@@ -161,3 +161,39 @@ def test_judge() -> None:
     assert judge(1000, [300, 300]) is False
     assert judge(0, [0, 0]) is None  # nothing runs: it can't be told
     assert judge(10, [1200, 1300]) is None  # a trainer that waits for its loaders, or a launcher that polls
+
+
+MPI = {"PMIX_RANK": "0", "OMPI_COMM_WORLD_RANK": "0"}
+
+
+def test_ranks_below_open_mpis_daemon(proc: FakeProc) -> None:
+    """On the nodes beside mpirun's own, srun starts a daemon, and that the ranks; here one behind a script, with data
+    loaders."""
+    for top, daemon in ((10, "orted"), (110, "prted")):
+        proc.add(top, comm=daemon, env={"PMIX_RANK": "1"})
+        proc.add(top + 1, top, cmd="python3 train.py", env=MPI)
+        proc.add(top + 2, top, comm="bash", cmd="bash rank.sh", env={**MPI, "PMIX_RANK": "1"})
+        proc.add(top + 3, top + 2, cmd="python3 train.py", env={**MPI, "PMIX_RANK": "1"})
+        proc.add(top + 4, top + 3, cmd="python3 train.py", env={**MPI, "PMIX_RANK": "1"})
+        assert workers(proc, top) == [top + 1, top + 3]
+
+
+def test_ranks_below_mpirun_in_a_batch_script(proc: FakeProc) -> None:
+    proc.add(10, comm="slurm_script", exe="/usr/bin/bash")
+    proc.add(11, 10, comm="mpirun", cmd="mpirun -n 4 python3 train.py")
+    proc.add(12, 11, comm="srun", cmd="srun --nodes 1 orted")  # starts the daemon of the other node
+    proc.add(13, 12, comm="srun", cmd="srun --nodes 1 orted")
+    for n in range(2):
+        proc.add(20 + n, 11, cmd="python3 train.py", env={**MPI, "PMIX_RANK": str(n)})
+    assert workers(proc, 10) == [20, 21]
+
+
+def test_torchruns_workers_and_their_data_loaders(proc: FakeProc) -> None:
+    proc.add(10, comm="torchrun", exe="/usr/bin/python3", cmd="python3 torchrun train.py", env={"PMIX_RANK": "0"})
+    for n in range(2):
+        env = {"PMIX_RANK": "0", "RANK": str(n)}
+        proc.add(20 + n, 10, comm="pt_main_thread", exe="/usr/bin/python3", cmd="python3 train.py", env=env)
+        proc.add(30 + n, 20 + n, comm="pt_data_worker", exe="/usr/bin/python3", cmd="python3 train.py", env=env)
+        proc.add(40 + n, 20 + n, exe="/usr/bin/python3", env=env,
+                 cmd="python3 -c from multiprocessing.spawn import spawn_main --multiprocessing-fork")
+    assert workers(proc, 10) == [20, 21]

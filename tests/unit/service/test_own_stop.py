@@ -37,6 +37,16 @@ async def whole(folder: Path, stop: Stop = STEPS) -> Bench:
     return bench
 
 
+LENGTHS: dict[Stop, int] = {}
+
+
+async def commands_of(folder: Path, stop: Stop) -> int:
+    """How many commands an undisturbed one takes; lived through once for each way of stopping."""
+    if stop not in LENGTHS:
+        LENGTHS[stop] = len((await whole(folder, stop)).slurm.state["log"])
+    return LENGTHS[stop]
+
+
 def at_command(bench: Bench, word: str) -> int:
     """The first command with this word is the nth of all (counted from 0)."""
     return next(n for n, argv in enumerate(bench.slurm.state["log"]) if word in argv)
@@ -137,7 +147,7 @@ async def test_the_grace_is_not_given_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", range(1, 40))
 @pytest.mark.parametrize("stop", [STEPS, FULL, HELD])
 async def test_killed_at_a_command(tmp_path: Path, stop: Stop, at: int, after: bool) -> None:
-    if at > len((await whole(tmp_path, stop)).slurm.state["log"]):
+    if at > await commands_of(tmp_path, stop):
         return
     bench = Bench(tmp_path, stop, comment="mine")
     await check_one_restart(bench, lambda: bench.life(Mortal(bench.slurm, at, after=after)))
@@ -280,6 +290,22 @@ async def test_a_signal_that_may_come_late(tmp_path: Path, quiet: float, begin: 
     await bench.life()
     assert (begins(bench), bench.outcome()) == ([begin], "restarted")
     assert ("signal_late" in bench.kinds()) is (quiet > 8)
+
+
+@pytest.mark.parametrize("quiet", [2.0, 20.0, math.inf])
+async def test_an_end_that_may_come_late(tmp_path: Path, quiet: float) -> None:
+    """A node that still holds the job is not heard while Slurm ends it; infinite: all have let go of it."""
+    bench = Bench(tmp_path, Stop("TERM", 8), comment="mine", completing=5)
+
+    class CutOff(FakeCommands):
+        async def run(self, *args: str, timeout_s: float | None = None) -> str:
+            bench.stops.quiet = quiet if bench.job["requeued"] else 1.0
+            return await super().run(*args)
+
+    await bench.life(CutOff(bench.slurm))
+    (begin,) = begins(bench)
+    late = quiet == 20
+    assert (begin == "StartTime=now+120", "signal_late" in bench.kinds(), bench.outcome()) == (late, late, "restarted")
 
 
 async def test_a_stop_that_may_come_late(tmp_path: Path) -> None:

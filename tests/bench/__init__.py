@@ -1,0 +1,1 @@
+"""What Astraeus costs a node, measured on this machine without Slurm: ``make bench``."""
