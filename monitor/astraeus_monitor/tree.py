@@ -84,12 +84,29 @@ def worker_processes(procs: Iterable[ProcLook], launchers: Mapping[Identity, boo
     ``launchers`` is what ``judge`` said of parents that forked copies of themselves: True, it only waits for
     them; False, it works beside them.
     """
-    real = _inside(list(procs))
+    procs = list(procs)
+    real = _with_own_ranks(_inside(procs))
     found: list[ProcLook] = []
     for group in ([p for p in real if p.gpu], [p for p in real if p.rank]):
         found = found or _Family(group, real, launchers, leaves=False).heads()
     found = found or _leaves(_Family(real, real, launchers, leaves=True).heads(), real)
-    return sorted(found, key=lambda p: p.id[::-1])
+    given = {p.id: p for p in procs}
+    return sorted((given[p.id] for p in found), key=lambda p: p.id[::-1])
+
+
+def _with_own_ranks(real: list[ProcLook]) -> list[ProcLook]:
+    """The same, where a script under srun that set its own RANK has it, too: its environment as it was started does not
+    show it, that of its children does. A program that it ran, a data loader's worker made by spawn, was taken for the
+    rank. A launcher's children differ in rank, or run the script itself."""
+    ranks: dict[int, set[str]] = {}
+    programs: set[int] = set()
+    for p in real:
+        if p.rank:
+            ranks.setdefault(p.ppid, set()).add(p.rank)
+            if _interprets(p) and p.made != "spawn":
+                programs.add(p.ppid)
+    return [msgspec.structs.replace(p, rank=min(ranks[p.pid])) if not p.rank and _interprets(p)
+            and len(ranks.get(p.pid, ())) == 1 and p.pid not in programs else p for p in real]
 
 
 def judge(parent_ticks: int, child_ticks: list[int]) -> bool | None:

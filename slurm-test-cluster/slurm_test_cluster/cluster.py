@@ -15,6 +15,9 @@ from slurm_test_cluster import image as images
 from slurm_test_cluster.astraeus import REPORT_KEY, TOML_PATH, VARIANT_LABEL, Astraeus, default_toml
 from slurm_test_cluster.docker_host import ensure_docker
 from slurm_test_cluster.faults import Faults
+from slurm_test_cluster.frameworks import INSIDE as FRAMEWORKS
+from slurm_test_cluster.frameworks import Frameworks
+from slurm_test_cluster.frameworks import folder as frameworks_folder
 from slurm_test_cluster.gate import Gate
 from slurm_test_cluster.jobs import Jobs
 from slurm_test_cluster.progress import say
@@ -29,7 +32,7 @@ GPUS_PER_NODE = 2
 FUSE = "/dev/fuse"
 
 
-class Cluster(Jobs, Ranks, Faults, Gate, Astraeus):
+class Cluster(Jobs, Ranks, Faults, Frameworks, Gate, Astraeus):
     """One running cluster. `Cluster.up()` makes it, `Cluster.attach()` finds it, `down()` takes it away."""
 
     @classmethod
@@ -158,7 +161,9 @@ class Cluster(Jobs, Ranks, Faults, Gate, Astraeus):
 
     def _mounts(self, host: str) -> dict[str, dict[str, str]]:
         shared, run = self._volumes
-        mounts = {shared: {"bind": "/home", "mode": "rw"}}
+        # Empty until a scenario asks for a framework: then all clusters see it.
+        mounts = {shared: {"bind": "/home", "mode": "rw"},
+                  str(frameworks_folder()): {"bind": FRAMEWORKS, "mode": "ro"}}
         return {**mounts, run: {"bind": "/run/astraeus", "mode": "rw"}} if host == "ctl" else mounts
 
     def node_states(self) -> dict[str, str]:

@@ -26,7 +26,8 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     found.append({
         "pid": int(pid), "ppid": int(fields[1]), "state": fields[0], "comm": stat[0].split("(", 1)[1],
         "argv": [part.decode(errors="replace") for part in argv],
-        "env": {key: env[key] for key in ("SLURM_STEP_ID", "SLURM_PROCID", "RANK") if key in env},
+        "env": {key: env[key] for key in
+                ("SLURM_STEP_ID", "SLURM_PROCID", "RANK", "OMPI_COMM_WORLD_RANK") if key in env},
     })
 print(json.dumps(found))
 """

@@ -23,10 +23,11 @@ def recordings() -> dict[str, str]:
 
 
 def main() -> None:
+    from scorecard.recorded import is_recorded
     from scorecard.score import FOLDER
 
     for old in FOLDER.glob("*.jsonl"):
-        if old.stem not in CASES:
+        if old.stem not in CASES and not is_recorded(old):
             old.unlink()
     for name, text in recordings().items():
         (FOLDER / f"{name}.jsonl").write_text(text, encoding="utf-8")

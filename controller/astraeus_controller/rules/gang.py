@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 import msgspec
 from astraeus_protocol.report import Wait
 
-from .limits import D_STATE_S
+from .limits import D_STATE_S, DEATH_SETTLES_S, TERM_SETTLES_S
 from .picture import ProcessView, StepView, WorkerView
 from .storage import storage_wait
 
@@ -112,7 +113,7 @@ def gang_of(step: StepView) -> Gang | None:
 
 def sign_of(worker: WorkerView, process: ProcessView) -> Sign | None:
     """The state of a worker process that keeps others waiting, if it is in one."""
-    if worker.state == "stale" or process.traced or _finished(process):
+    if worker.state == "stale" or process.traced or _finished(process) or _just_ended(process):
         return None
     member = Member(worker, process)
     match process.state:
@@ -139,6 +140,14 @@ def _signs(members: tuple[Member, ...]) -> tuple[Sign, ...]:
     # The same member objects as in the gang, so that they can be told from the others.
     by_process = {id(m.process): m for m in members}
     return tuple(Sign(by_process[id(s.member.process)], s.kind, s.age, s.wait) for s in signs)
+
+
+def _just_ended(process: ProcessView) -> bool:
+    """Its whole job may be ending: the others' ends are not reported yet, or they handle the signal."""
+    if process.state not in DEAD or process.state_s is None:
+        return False
+    by_term = process.exit_status is not None and process.exit_status & 127 == signal.SIGTERM
+    return process.state_s < (TERM_SETTLES_S if by_term else DEATH_SETTLES_S)
 
 
 def _finished(process: ProcessView) -> bool:

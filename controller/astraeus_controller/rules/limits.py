@@ -24,6 +24,14 @@ TABLE: tuple[Limit, ...] = (
           "a member in uninterruptible sleep, or that waits for storage, counts from here on",
           "reads and writes pass through D for moments all the time; half a minute without a break is a "
           "storage or a driver that does not answer"),
+    Limit("DEATH_SETTLES_S", 10, "s",
+          "a member that is gone, or a zombie, counts from here on",
+          "a job that is cancelled, or that fails, loses its ranks one report after the other: for a second the last "
+          "ones seemed to wait for the first, while who really waits takes two windows of 5 s to lose its pulse"),
+    Limit("TERM_SETTLES_S", 45, "s",
+          "a member that was ended by TERM counts from here on",
+          "TERM is how Slurm, launchers and people end whole jobs, and who handles it lives on for Slurm's KillWait "
+          "(30 s): a gang that hung and was cancelled had its cause renamed to the first rank that left"),
     Limit("PULSE_HOLD_S", 30, "s",
           "for so long the pulse of more than half of the others must be gone before a stall is said",
           "survivors of a stopped peer lose their pulse within two windows of 5 s and never get it back; a "
@@ -107,6 +115,8 @@ _VALUES = {limit.name: limit.value for limit in TABLE}
 
 COLLECTIVE_MAX_S = _VALUES["COLLECTIVE_MAX_S"]
 D_STATE_S = _VALUES["D_STATE_S"]
+DEATH_SETTLES_S = _VALUES["DEATH_SETTLES_S"]
+TERM_SETTLES_S = _VALUES["TERM_SETTLES_S"]
 PULSE_HOLD_S = _VALUES["PULSE_HOLD_S"]
 WRITING_MAX_S = _VALUES["WRITING_MAX_S"]
 SUSPECT_QUIET_S = _VALUES["SUSPECT_QUIET_S"]

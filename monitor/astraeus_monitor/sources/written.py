@@ -8,6 +8,9 @@ from ..tree import Identity, ProcLook, is_copy, judge
 
 GROWTH = 1 << 20
 """Bytes per look from which the tree is writing."""
+SPAN_S = 4
+"""A look sooner than this after the one before is left out: events bring looks between those of every 5 s, and half a
+second of a checkpoint may hold no write (one was judged a stall because another job began on its node)."""
 BUSY_CORE = 0.05
 """Share of one core from which the tree is working."""
 
@@ -23,6 +26,8 @@ class Written:
 
     def see(self, procs: list[ProcLook], now: float) -> None:
         """Take a look in: positive changes per process, summed; who comes or goes changes nothing."""
+        if self.counts is not None and 0 <= now - self.looked_at < SPAN_S:
+            return
         counts = {p.id: p.write_bytes for p in procs if p.write_bytes is not None}
         old, self.counts, before = self.counts, counts, self.looked_at
         self.looked_at = now

@@ -63,6 +63,26 @@ def test_signs_in_words(state: str, status: int | None, words: str) -> None:
     assert words in found.said
 
 
+@pytest.mark.parametrize(("state", "status", "for_s", "suspect"), [
+    ("X", 9, 9, False),         # for a second the others of a job that ends have not been reported yet
+    ("X", 9, 10, True),
+    ("Z", None, 9, False),
+    ("X", 15, 44, False),       # cancelled: who handles TERM lives on for KillWait
+    ("X", 15, 45, True),
+    ("X", 143 << 8, 10, True),
+])
+def test_who_has_just_ended_is_not_waited_for(state: str, status: int | None, for_s: float, suspect: bool) -> None:
+    found = judge(picture(*gang(odd(5, state, for_s, status), output_s=5.0), gap=1000))
+    assert [c.rank for c in found] == ([5] if suspect else [])
+
+
+def test_a_stall_keeps_its_sentence_while_its_job_is_cancelled() -> None:
+    workers = [waiting(rank, gone_s=60, output_s=60.0) for rank in range(8)]
+    workers[2] = odd(2, "X", 1, 15, output_s=60.0)
+    [found] = stalled(judge(picture(*workers, after=30)))
+    assert (found.rule, found.rank) == ("silent", None)
+
+
 def test_member_that_exited_0_is_evidence_of_nothing() -> None:
     assert judge(picture(*gang(odd(5, "X", 600, 0)), gap=1000)) == []
 

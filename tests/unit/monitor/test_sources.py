@@ -150,6 +150,16 @@ class TestWritten:
         written.see(self.look(5 * MIB, 9 * MIB), 130)
         assert written.seconds(130) == 0
 
+    def test_a_look_soon_after_another_one_tells_nothing(self) -> None:
+        """Seen on real ranks: another job began on the node, and half a second of a checkpoint held no write."""
+        written = Written()
+        for now in (100, 105, 110):
+            written.see(self.look(now * MIB), now)
+        written.see(self.look(110 * MIB), 110.5)
+        assert written.seconds(110.5) == 10.5
+        written.see(self.look(110 * MIB), 115)
+        assert written.seconds(115) == 0
+
     def test_unreadable_is_unknown(self) -> None:
         written = Written()
         written.see(self.look(None), 100)

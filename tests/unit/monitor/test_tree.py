@@ -57,6 +57,31 @@ def test_torchrun_like_agent_with_an_inherited_rank(proc: FakeProc) -> None:
     assert workers(proc, 10) == [20, 21, 22, 23]
 
 
+def test_helpers_of_a_script_that_sets_its_own_rank(proc: FakeProc) -> None:
+    """Seen on real ranks: train.py under srun sets RANK, ran a program, and the program was taken for the rank."""
+    proc.add(10, cmd="python3 train.py")
+    proc.add(11, 10, comm="sleep", env={"RANK": "2"}, start=int(NOW * 100) - 1500)
+    proc.add(12, 10, comm="wandb-core", env={"RANK": "2"}, start=int(NOW * 100) - 1500)
+    assert workers(proc, 10) == [10]
+    proc.add(13, 11, comm="sh", env={"RANK": "2"})
+    assert workers(proc, 10) == [10]
+
+
+def test_spawned_data_loaders_of_a_script_that_sets_its_own_rank(proc: FakeProc) -> None:
+    proc.add(10, cmd="python3 train.py")
+    for n in range(2):
+        proc.add(11 + n, 10, cmd="python3 -c from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=6)",
+                 env={"RANK": "2"}, start=int(NOW * 100) - 1500)
+    assert workers(proc, 10) == [10]
+
+
+def test_programs_that_a_python_launcher_gives_ranks(proc: FakeProc) -> None:
+    proc.add(10, cmd="python3 -m torch.distributed.run --no-python ./solver")
+    for n in range(2):
+        proc.add(11 + n, 10, comm="solver", env={"RANK": str(n)}, start=int(NOW * 100) - 1500)
+    assert workers(proc, 10) == [11, 12]
+
+
 def test_a_rank_that_was_met_before_its_exec(proc: FakeProc) -> None:
     """Until then it shows its launcher's arguments and variables, under the name that it keeps."""
     memory, ask = Memory(), Ask(1, [TaskAsk("0", 0, 10, 10)], [], NOW, {}, {})
