@@ -105,7 +105,18 @@ def _step(step: Json, now: datetime) -> str:
         step["last_output_at"]) else "no output seen"
     over = f"; finished but not exited: last words \"{safe(step['finished']['line'])}\"" if (
         step.get("finished") and not step["ended"]) else ""
-    return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}{over}"
+    heard = "" if step["ended"] else "".join(f"\n    {safe(_heard(one))}" for one in step.get("said", ())[:3])
+    chatter = None if step["ended"] else step.get("chatter")
+    if chatter and heard:  # steps of a training that is well repeat on a clock, too
+        heard += (f"\n    repeats every {span(chatter['every_s'])}, nothing else for {span(chatter['other_s'])}: "
+                  f"{safe(chatter['line'])}")
+    return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}{over}{heard}"
+
+
+def _heard(one: Json) -> str:
+    """``stuck (rank 1): [E … Watchdog caught …``"""
+    rank = "" if one["rank"] is None else f" (rank {one['rank']})"
+    return f"{one['kind']}{rank}: {one['line']}"
 
 
 def _metric(metric: Json | None, now: datetime) -> str:

@@ -12,6 +12,7 @@ from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 from .rules.incident import said
 from .rules.metric import metric_of
 from .rules.picture import Picture, ProcessView, StepView, WorkerView
+from .rules.words import speaker
 
 Json = dict[str, Any]
 STATES = {"running": "Running", "exited": "Exited", "gone": "Down", "stale": "Stale"}
@@ -88,8 +89,17 @@ def _step(step: StepView, now: float) -> Json:
         "reason": step.watch_reason, "ended": step.ended, "complete": step.complete, "log": step.log,
         "stall_after_s": policy.after, "action": policy.action, "mode": policy.mode,
         "max_restarts": policy.max_restarts, "last_output_at": iso(step.output_at),
+        "said": [{"kind": one.said.kind, "rank": one.said.rank, "line": one.said.line, "since": iso(one.at)}
+                 for one in step.said],
+        "chatter": {"line": step.chatter.line, "every_s": step.chatter.every_s, "other_s": step.chatter.other_s}
+        if step.chatter else None,
         "finished": {"line": step.finished.line, "since": iso(now - step.finished.s)} if step.finished else None,
     }
+
+
+def _nccl(step: StepView, worker: WorkerView) -> Json | None:
+    one = speaker(step, worker)
+    return {"kind": one.said.kind, "line": one.said.line, "since": iso(one.at)} if one else None
 
 
 def _worker(picture: Picture, step: StepView, worker: WorkerView,
@@ -101,7 +111,7 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
         "last_output_at": iso(worker.output_at), "output_to": worker.output_to, "last_write_at": iso(worker.quiet_at),
         "gpus": [{"index": g.index, "busy": g.busy, "last_busy_at": iso(g.busy_at) if g.ever_busy else None}
                  for g in worker.gpus],
-        "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": None,
+        "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": _nccl(step, worker),
         "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
                        "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
                        "traced": p.traced, "tied": p.tied, "wait": _wait(p),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+from astraeus_protocol.settings import is_extended_regex
 
 from .sender import split
 
@@ -30,11 +31,13 @@ KEYS: tuple[Key, ...] = (
     Key("leave_after_s", float, 600, "seconds without work after which the monitor leaves; not under systemd",
         10, 86_400),
     Key("state_dir", str, "/run/astraeus", "where Prolog and the plugin write and the monitor reads"),
+    Key("ignore_output", tuple, (), "lines of any job's output that are no progress: a list of regular expressions "
+        "that grep -E takes"),
     Key("stacks", str, "auto", 'py-spy, which reads Python stacks of stuck jobs: "auto" (the one installed with the '
                                'monitor), "off", or its path'),
     Key("node", str, "", "this node's name in Slurm; empty: as the jobs' files say, else the host's name"),
 )
-_WORDS = {str: "a text in quotes", float: "a number"}
+_WORDS = {str: "a text in quotes", float: "a number", tuple: "a list of texts in quotes"}
 
 
 class ConfigFault(Exception):
@@ -50,6 +53,7 @@ class Config(msgspec.Struct, frozen=True):
     pulse_s: float = 5
     leave_after_s: float = 600
     state_dir: str = "/run/astraeus"
+    ignore_output: tuple[str, ...] = ()
     stacks: str = "auto"
     node: str = ""
 
@@ -80,11 +84,16 @@ def check(table: dict[str, object], where: str) -> Config:
             raise ConfigFault(f"{where}: [monitor] has no key {name}; its keys are {', '.join(known)}")
         if key.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
+        if key.kind is tuple and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = tuple(value)
         if not isinstance(value, key.kind):
             raise ConfigFault(f"{where}: {name} in [monitor] must be {_WORDS[key.kind]}: {key.help}")
         if isinstance(value, float) and not key.low <= value <= key.high:
             raise ConfigFault(f"{where}: {name} = {value:g} is out of range; "
                               f"write a number from {key.low:g} to {key.high:g}")
+        for text in value if isinstance(value, tuple) else ():
+            if not text or not is_extended_regex(text):
+                raise ConfigFault(f'{where}: "{text}" in {name} is no regular expression; write one that grep -E takes')
         values[name] = value
     config = Config(**values)  # type: ignore[arg-type]
     if config.controller and not config.controller.startswith("http://"):

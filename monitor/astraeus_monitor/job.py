@@ -11,6 +11,7 @@ from astraeus_protocol import report
 from . import survey
 from .exits import Exits
 from .log import say
+from .logs import JobLogs
 from .look import Ask, Memory, SrunAsk, SrunLook, TaskLook
 from .procfs import Proc, Stat
 from .sources import gpu as gpus
@@ -32,7 +33,8 @@ DEEP_EVERY_S = 55
 class JobWatch:
     """One watched job. Times in CLOCK_BOOTTIME seconds."""
 
-    def __init__(self, job: int, facts: dict[str, str], path: Path, now: float, window_s: float) -> None:
+    def __init__(self, job: int, facts: dict[str, str], path: Path, now: float, window_s: float,
+                 ignore: tuple[str, ...] = ()) -> None:
         self.job, self.facts, self.path, self.window_s = job, facts, path, window_s
         self.nonce = facts.get("nonce", "")
         self.began, self.came = seconds(facts.get("at"), now), now
@@ -40,13 +42,12 @@ class JobWatch:
         self.gpus = {index: gpus.GpuClock(index, now) for index in self.gpu_indices}
         self.steps: dict[str, StepWatch] = {}
         self.stopped = Stopped()
-        self.frozen = False
-        self.stop_file = False
+        self.frozen = self.stop_file = False
         self.stop_lines: dict[str, str] = {}
         self.cause: str | None = None
-        self.too_much = False
-        self.dropped = False
+        self.too_much = self.dropped = False
         self.memory = Memory()
+        self.logs = JobLogs(ignore)
         self.sruns = out.Sruns()
         self.saved_steps: dict[str, Any] = {}
         self.deep_at = now
@@ -154,7 +155,8 @@ class JobWatch:
             mine = [seen for seen in sruns if seen.step == step.step]
             if step.running and step.step != "batch":
                 step.see_shared(mine, wrote.get(step.step, (0, 0)),
-                                [w for other, w in wrote.items() if other != step.step], inlets, now)
+                                [w for other, w in wrote.items() if other != step.step], inlets, now,
+                                hold=bool(self.logs.patterns(self, step)))
         return wrote
 
     def _grow(self, step: StepWatch, worker: WorkerWatch, seen: TaskLook,
@@ -165,8 +167,7 @@ class JobWatch:
         # What an srun of this job wrote into the batch script's file is its step's, not the batch step's.
         if step.step == "batch" and wrote and sum(w[0] if w else moved for w in wrote.values()) >= moved:
             return
-        worker.growth.grew(now)
-        step.grew(now)
+        step.grow(worker.growth, now, hold=bool(self.logs.patterns(self, step)))
 
     def miss(self, step: str, rank: int, why: str, *, culprit: bool = False) -> None:
         """The look told nothing of this worker; ``culprit``: it is the one that did not answer."""
@@ -257,14 +258,16 @@ class JobWatch:
 
     def marks(self, now: float) -> list[object]:
         """What is told at once when it changes."""
-        return [self.nonce, self.stop_file, self.stopped.since is not None,
+        return [self.nonce, self.stop_file, self.stopped.since is not None, self.logs.marks(),
                 *((s.step, *s.marks(now)) for s in self.steps.values())]
 
     def record(self, now: float, node: str) -> report.Job:
         """For the report."""
         facts = self.facts
         unknown = [report.Unknown("registry", "too many tasks")] if self.too_much else []
-        gpus_of = partial(self._gpus_of, now=now)
+        steps = [s.record(now, node, partial(self._gpus_of, now=now)) for s in self.steps.values()]
+        for step in steps:
+            self.logs.tell(step, now)
         return report.Job(
             job=self.job, nonce=self.nonce, restarts=integer(facts.get("restarts")),
             leader=integer(facts.get("leader")), uid=integer(facts.get("uid")), user=facts.get("user", ""),
@@ -273,14 +276,13 @@ class JobWatch:
             nodes=max(1, integer(facts.get("nodes"), 1)), gpus=self.gpu_indices, settings=settings(facts),
             by=facts.get("by", "prolog"), began_s=round(now - self.began, 2),
             restart_cause=facts.get("restart_cause", ""), stopped=self.stopped.ages(now),
-            stop_file=self.stop_file, steps=[s.record(now, node, gpus_of) for s in self.steps.values()],
-            unknown=unknown)
+            stop_file=self.stop_file, steps=steps, unknown=unknown)
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""
         return {"steps": {name: s.save() for name, s in self.steps.items()},
                 "gpus": {str(i): g.save() for i, g in self.gpus.items()}, "stopped": self.stopped.save(),
-                "sruns": self.sruns.save(), "stop_file": self.stop_file}
+                "sruns": self.sruns.save(), "stop_file": self.stop_file, "logs": self.logs.save()}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file; steps and workers take theirs as soon as they are known again."""
@@ -289,6 +291,7 @@ class JobWatch:
         self.stop_file = bool(saved["stop_file"])
         for index, clock in saved["gpus"].items():
             self.gpus.setdefault(int(index), gpus.GpuClock(int(index), self.came)).load(clock)
+        self.logs.load(saved.get("logs", self.logs.save()))
         self.saved_steps = dict(saved["steps"])
         self._restore()
 

@@ -21,7 +21,7 @@ from .clock import Clock
 from .look import Ask, Memory, look
 from .probes import BUSY, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes, encode_line
 from .procfs import Proc
-from .servant import fork_servant
+from .servant import exactly, fork_servant
 
 MAX_ASK = 60_000
 """Bytes that an empty pipe takes at once; a longer ask is for a child of its own."""
@@ -162,8 +162,8 @@ def serve(proc: Proc, memories: dict[int, Memory], area: Area, ask_fd: int, answ
           alarm_s: float) -> None:
     """The child: a look for each ask, until the monitor closes its pipe."""
     looks = 0
-    while head := _exactly(ask_fd, _HEAD.size):
-        ask = _DECODER.decode(_exactly(ask_fd, _HEAD.unpack(head)[0]))
+    while head := exactly(ask_fd, _HEAD.size):
+        ask = _DECODER.decode(exactly(ask_fd, _HEAD.unpack(head)[0]))
         signal.setitimer(signal.ITIMER_REAL, alarm_s)  # should the monitor die meanwhile
         for line in look(proc, ask, memories.setdefault(ask.job, Memory())):
             area.add(encode_line(line))
@@ -174,16 +174,3 @@ def serve(proc: Proc, memories: dict[int, Memory], area: Area, ask_fd: int, answ
             for job in [job for job, memory in memories.items() if ask.now - memory.used > FORGET_S]:
                 del memories[job]
             gc.collect()
-
-
-def _exactly(fd: int, count: int) -> bytes:
-    """``count`` bytes, or none at the pipe's end."""
-    data = b""
-    while len(data) < count:
-        part = os.read(fd, count - len(data))
-        if not part:
-            return b""
-        data += part
-    return data
-
-

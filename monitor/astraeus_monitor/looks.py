@@ -13,6 +13,7 @@ import msgspec
 from . import closers, metrics, survey, tail, tails
 from .clock import Clock
 from .closer import DEADLINE_S, look_closer
+from .follower import Followers
 from .job import YOUNG_S, JobWatch
 from .log import fenced, say_once
 from .look import DECODER, Ask, Began, SrunLook, TaskLook, look
@@ -50,6 +51,7 @@ class Looks:
         self.jobs: dict[int, JobWatch] = {}
         self.looker = Looker(proc, selector, clock, self.probes,
                              lambda: {number: job.memory for number, job in self.jobs.items()})
+        self.followers = Followers(proc, selector, clock, self.probes, seen)
         self.waiting: deque[JobWatch] = deque()
         self.last_all = float("-inf")
         self.next_survey = self.last_survey = 0.0
@@ -79,6 +81,9 @@ class Looks:
         self._look_closer(now)
         self.stacks.next()
         self._read_tails(now)
+        for job in self.jobs.values():
+            if job.logs.behind:
+                self.followers.follow(job, looked=False)
         if not any(job.running() for job in self.jobs.values()):
             self.looker.stop()
 
@@ -86,12 +91,14 @@ class Looks:
         """End what is late."""
         self.probes.sweep()
         self.looker.sweep()
+        self.followers.sweep()
         self.driver.sweep()
         self._next()
 
     def next_deadline(self) -> float | None:
         """When ``sweep`` has something to do."""
-        times = [t for t in (self.probes.next_deadline(), self.looker.until, self.driver.until) if t is not None]
+        times = [t for t in (self.probes.next_deadline(), self.looker.until, self.driver.until,
+                              self.followers.next_deadline()) if t is not None]
         return min(times, default=None)
 
     def left(self, job: JobWatch) -> None:
@@ -99,6 +106,7 @@ class Looks:
         self.stacks.left(job)
         if job in self.waiting:
             self.waiting.remove(job)
+        self.followers.left(job.job)
         if job.gpu_indices:
             self.driver.stop()
         if not any(other.running() for other in self.jobs.values()):
@@ -109,6 +117,7 @@ class Looks:
         self.waiting.clear()
         self.probes.stop()
         self.looker.stop()
+        self.followers.stop()
         self.driver.stop()
 
     def look_at_gpus(self) -> None:
@@ -194,6 +203,7 @@ class Looks:
                          f"/proc of rank {culprit.rank} does not answer" if culprit
                          else why or "the look ended early",
                          culprit=culprit is not None and (task.step, task.rank) == (culprit.step, culprit.rank))
+        self.followers.follow(job)
         self._next()
         self.seen()
 

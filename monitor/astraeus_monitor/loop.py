@@ -168,7 +168,7 @@ class Monitor:
             self._feed(job, now, force=force)
 
     def _begin(self, entry: JobEntry, now: float) -> None:
-        job = JobWatch(entry.job, entry.facts, entry.path, now, self.config.pulse_s)
+        job = JobWatch(entry.job, entry.facts, entry.path, now, self.config.pulse_s, self.config.ignore_output)
         if not self.watching:
             self.next_tick = now + self.config.pulse_s
         self.jobs[entry.job] = job

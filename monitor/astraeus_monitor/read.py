@@ -16,17 +16,17 @@ from astraeus_protocol import report
 
 from . import read_output
 from .clock import Clock
+from .follow import FileAsk, Followed, read_on
 from .procfs import Proc
 from .read_process import ProcessReading, process, text
 from .scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from .sources.metric import MetricClock
-from .sources.nccl_log import Log, Word
+from .sources.nccl_log import RANKING, Word, joined
 from .textfile import Unreadable, why_of
 
 UNKNOWN = 3
 LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 WATCH_MAX_S = 3600
-CHUNK = 4 << 20
 PATHS_MAX = 256
 
 
@@ -90,23 +90,33 @@ def metric(url: str, name: str, watch_s: float, now: Callable[[], float], sleep:
 
 
 def nccl_log(path: str, watch_s: float, sleep: Callable[[float], None]) -> Answer:
-    """A log from its beginning, and once more what came within ``watch_s`` seconds."""
-    log = Log()
+    """A log from its beginning, and once more what came within ``watch_s`` seconds, as the monitor follows it."""
+    words: dict[str, Word] = {}
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return Answer("nccl_log", unknown=f"{path} is no regular file")
+            file, ask = Followed(), FileAsk(0, path, [], offset=0)
             for pause in (0.0, watch_s) if watch_s else (0.0,):
                 sleep(pause)
-                while part := os.read(fd, CHUNK):
-                    log.feed(part)
+                behind = True
+                while behind:
+                    read = read_on(fd, ask, file, 0.0, skips=False)
+                    words = merged({} if read.restarted else words, read.words)
+                    behind, ask.offset, ask.before = read.behind, read.offset, read.before
+            ask.settle = True
+            words = merged(words, read_on(fd, ask, file, 0.0).words)
         finally:
             os.close(fd)
     except OSError as fault:
         return Answer("nccl_log", unknown=f"{path}: {fault.strerror}")
-    log.end()
-    return Answer("nccl_log", reading=Words(log.word))
+    return Answer("nccl_log", reading=Words(next((words[kind] for kind in RANKING if kind in words), None)))
+
+
+def merged(words: dict[str, Word], more: list[Word]) -> dict[str, Word]:
+    """The first of each class."""
+    return words | {word.kind: joined(words.get(word.kind), word) for word in more}
 
 
 def _process(pid: str, watch_s: float) -> Answer:

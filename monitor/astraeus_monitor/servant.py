@@ -34,6 +34,17 @@ def fork_servant(serve: Callable[[int, int], None]) -> tuple[int, int, int]:
     return pid, fds[1], fds[2]
 
 
+def exactly(fd: int, count: int) -> bytes:
+    """``count`` bytes, or none at the pipe's end."""
+    data = b""
+    while len(data) < count:
+        part = os.read(fd, count - len(data))
+        if not part:
+            return b""
+        data += part
+    return data
+
+
 class Servant:
     """A child that stays: one request line in, one reply line out, each with a deadline."""
 

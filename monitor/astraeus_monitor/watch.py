@@ -11,7 +11,7 @@ from typing import Any
 from astraeus_protocol import report
 from astraeus_protocol.settings import BY_KEY
 
-from .look import SrunLook, TaskAsk
+from .look import File, SrunLook, TaskAsk
 from .procfs import Stat
 from .sources import output as out
 from .sources.gpu import indices
@@ -43,6 +43,8 @@ class StepWatch:
         self.gaps = out.Gaps()
         self.words = Words()
         self.sruns: list[Identity] = []
+        self.files: list[File] = []
+        """What its sruns hold."""
         self.relays: list[tuple[int, int, int]] = []
         """(PID, start, descriptor): files into which others of the job hand on what its sruns write into pipes."""
         self.drops = False
@@ -133,16 +135,24 @@ class StepWatch:
 
     def see_shared(self, looks: list[SrunLook], wrote: tuple[int, int] | None,
                    others: list[tuple[int, int] | None], inlets: dict[str, list[tuple[int, int, int]]],
-                   now: float) -> None:
-        """Take what its sruns hold in. ``inlets``: pipes that others of the job read, and where that ends."""
-        files = [] if self.drops else [file for seen in looks for file in seen.files]
+                   now: float, *, hold: bool = False) -> None:
+        """Take what its sruns hold in. ``inlets``: pipes that others of the job read, and where that ends. ``hold``:
+        whether growth counts is told later."""
+        files = self.files = [] if self.drops else [file for seen in looks for file in seen.files]
         into = [target for seen in looks for target in seen.into]
         self.relays = [holder for target in into for holder in inlets.get(target, ())]
         self.to = "null" if self.drops else next((out.place(target) for target in into), "")
         self.shared_seen, self.shared_missed, self.shared_at = bool(files), "", now
         if files and self.growth.moved(files, now) is not None and out.by_own_doing(wrote, others):
-            self.growth.grew(now)
-            self.grew(now)
+            self.grow(self.growth, now, hold=hold)
+
+    def grow(self, growth: out.Growth, now: float, *, hold: bool) -> None:
+        """A file of its, or of one of its workers, grew."""
+        if hold:
+            growth.held = now
+            return
+        growth.grew(now)
+        self.grew(now)
 
     def processes(self) -> list[ProcessWatch]:
         """Worker processes of its running tasks."""

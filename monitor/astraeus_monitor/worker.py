@@ -7,7 +7,7 @@ from typing import Any
 
 from astraeus_protocol import report
 
-from .look import TaskLook
+from .look import File, TaskLook
 from .outputs import Inlet
 from .procfs import Stat
 from .sources import output as out
@@ -69,6 +69,7 @@ class WorkerWatch:
         self.has_file = False
         """Files hold its output, or part of it."""
         self.outs: dict[Identity, list[int]] = {}
+        self.files: list[File] = []
         self.faults: list[tuple[str, str]] = []
         self.looked_at = now
         self.missed = "not looked at yet"
@@ -128,6 +129,7 @@ class WorkerWatch:
         # A wrapper's file is not where a training prints that was sent to /dev/null.
         self.has_file = bool(seen.files) and self.to not in ("null", "nothing")
         self.oom.see(seen.oom, now)
+        self.files = seen.files
         return self.roster.see(seen.procs)
 
     def check(self, stat: Stat | None, now: float, *, plugin: bool) -> bool:

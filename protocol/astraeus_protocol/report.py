@@ -122,6 +122,44 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since it was first seen, seconds."""
 
 
+class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What NCCL, PyTorch, Gloo, MLX, XLA or vLLM said of a collective in an output file: the first of its class in
+    this attempt."""
+
+    kind: str
+    """stuck, aborted, dying, peer_gone, ambiguous, benign."""
+    stack: str
+    """nccl, c10d, gloo, mlx, xla, vllm."""
+    line: str
+    """As it was written, 400 characters at most."""
+    s: float = 0
+    """Since it was first seen, seconds."""
+    last_s: float = 0
+    """Since such a word was last seen."""
+    rank: int | None = None
+    """Who says so: the program's own rank, else the task that ``srun --label`` names. It waits; it is not the one
+    that is missing."""
+    op: str = ""
+    seq: int | None = None
+    """Counts per process group: no measure between groups."""
+    ran_ms: int | None = None
+    enqueued: int | None = None
+    """The last work that this rank enqueued, and the last that was completed."""
+    completed: int | None = None
+    ranks: tuple[int, ...] = ()
+    """Those that it names as missing or lagging."""
+
+
+class Chatter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An output line that repeats on a clock. It counts as output all the same, unless the run or its site says that
+    it does not."""
+
+    line: str
+    every_s: float
+    other_s: float
+    """Since any other line was last written, seconds."""
+
+
 class Process(msgspec.Struct, omit_defaults=True):
     """One worker process: a process that does the worker's work; wrappers and agents are none."""
 
@@ -254,6 +292,8 @@ class Worker(msgspec.Struct, omit_defaults=True):
     gpus: list[Gpu] = []
     metrics: list[Metric] = []
     """Those that the run names: one for its progress."""
+    said: list[Said] = []
+    """In files that it alone writes, the proof first."""
     oom: Oom | None = None
     """None: no such kill was seen; or its cgroup has no count of them, which ``unknown`` says once the step has gone
     quiet."""
@@ -290,6 +330,9 @@ class Step(msgspec.Struct, omit_defaults=True):
     """Path of the file that holds the step's output, for people."""
     finished: Finished | None = None
     """Told by the node that holds the file. None: the training is not known to be over."""
+    said: list[Said] = []
+    """In files that several of its tasks share, the proof first."""
+    chatter: Chatter | None = None
     workers: list[Worker] = []
     unknown: list[Unknown] = []
 

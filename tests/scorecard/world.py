@@ -22,6 +22,7 @@ from astraeus_protocol.report import (
     Place,
     Process,
     Report,
+    Said,
     Stack,
     Stacks,
     Step,
@@ -174,6 +175,8 @@ class World:
     """Reports of a node that don't come."""
     words: list[tuple[float, float, str]] = field(default_factory=list)
     """(start, end, last words of a training): what the output ends with then. Its last growth is their age."""
+    said: list[tuple[float, float, int | None, Said]] = field(default_factory=list)
+    """(first seen, until, the rank in whose own file or None, what was said of a collective)."""
     skew: dict[str, float] = field(default_factory=dict)
     """Seconds by which a node's time of day is wrong."""
     end: float = 300
@@ -200,6 +203,11 @@ class World:
         step = Step(step=self.step, nodes=len(self.nodes), tasks=len(self.ranks),
                     settings=self.step_settings, output_gap_s=self.gap,
                     workers=[rank.at(own) for rank in here])
+        for a, b, rank, word in self.said:
+            word = msgspec.structs.replace(word, s=own - a, last_s=max(0.0, own - a - word.last_s))
+            for one in step.workers if rank is not None else [step] if node == self.nodes[0] else []:
+                if a <= own < b and (rank is None or one.rank == rank):
+                    one.said = [*one.said, word]
         if self.output is not None and node == self.nodes[0]:
             step.output_s = own - self.output(own)
             line = next((line for a, b, line in self.words if a <= own < b), "")

@@ -12,7 +12,17 @@ from msgspec import structs
 
 from ..config import Config
 from ..rules.limits import PROGRESS_SLACK_S
-from ..rules.picture import GpuView, JobView, MetricView, Picture, ProcessView, StackView, StepView, WorkerView
+from ..rules.picture import (
+    GpuView,
+    JobView,
+    MetricView,
+    Picture,
+    ProcessView,
+    SaidView,
+    StackView,
+    StepView,
+    WorkerView,
+)
 from ..rules.stacks import at_prompt
 from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Key, Node, StepMemory
 from .ties import key_of, processes_of
@@ -152,7 +162,17 @@ class View:
             output_s=youngest[0], output_at=youngest[1],
             output_gap_s=max((p.output_gap_s for _, p in parts if p.output_gap_s is not None), default=None),
             log=next((p.log for _, p in parts if p.log), ""), workers=tuple(workers),
-            finished=self._finished(parts, youngest[0]))
+            finished=self._finished(parts, youngest[0]), said=tuple(self._said(parts)),
+            chatter=min((p.chatter for _, p in parts if p.chatter), key=lambda one: one.other_s, default=None))
+
+    def _said(self, parts: Pieces) -> Iterator[SaidView]:
+        for node, piece in parts:
+            clock = self.clocks[node]
+            for rank, one in ((None, piece.said), *((w.rank, w.said) for w in piece.workers)):
+                for said in one:
+                    yield SaidView(
+                        said=structs.replace(said, s=clock.age(said.s) or 0.0, last_s=clock.age(said.last_s) or 0.0),
+                        node=node, worker=rank, at=clock.at(said.s) or 0.0, last_at=clock.at(said.last_s) or 0.0)
 
     def _finished(self, parts: Pieces, youngest: float | None) -> wire.Finished | None:
         """The last words where the newest output of the step stands: those of a rank whose file has gone quiet

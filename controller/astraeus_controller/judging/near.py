@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..rules.limits import COLLECTIVE_MAX_S
 from ..rules.picture import Picture, StepView, WorkerView
 from ..rules.readings import running
+from ..rules.words import PROOF
 
 BEFORE_S, AFTER_S = 45.0, 60.0
 """So long before its patience is over a job is near, which covers a healthy node's next report and a look; and so long
@@ -21,10 +22,11 @@ def near(picture: Picture) -> bool:
 
 
 def _near(step: StepView) -> bool:
-    after = min(step.policy.after, COLLECTIVE_MAX_S) if len(step.workers) > 1 else step.policy.after
+    after = min(step.policy.after, COLLECTIVE_MAX_S) if len(step.workers) > 1 or step.said else step.policy.after
     if step.policy.after <= SHORT_S:
         return True
     ages = [age for worker in running(step) if (age := _progress(worker)) is not None]
+    ages += [one.said.s for one in step.said if one.said.kind in PROOF]
     # One worker is enough outside of a gang; in a gang it asks too often at worst.
     return any(limit - BEFORE_S <= age < limit + AFTER_S for age in ages for limit in {after, step.policy.after})
 

@@ -15,6 +15,7 @@ from ..rules.gpus_idle import NEVER
 from ..rules.limits import PULSE_BACK_S
 from ..rules.picture import JobView, Picture, Policy
 from ..rules.readings import gone_quiet
+from ..rules.words import proven
 from .memory import Memory
 from .progress import NO_STEP, beats, over, progressed, ranks_of, step_of
 from .words import closed, opened
@@ -227,7 +228,8 @@ class Pass(Memory):
         words, old, told = conclusion.evidence.get(FINISHED), _waits_on(finding.details), _waits_on(conclusion.evidence)
         waits_on = sorted(old | told)
         if (conclusion.rank is None and finding.rank is not None) or (
-                conclusion.rank, conclusion.pid, words) == (finding.rank, finding.pid, finding.details.get(FINISHED)):
+                conclusion.rank, conclusion.pid, words, proven(conclusion.evidence) or proven(finding.details)) == (
+            finding.rank, finding.pid, finding.details.get(FINISHED), proven(finding.details)):
             if told <= old:
                 return []
             said = conclusion.said if conclusion.rank == finding.rank else finding.said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from astraeus_protocol.findings import Finding
 from msgspec import structs
 
-from ..rules import collective_stuck, gpus_idle, metric, silent
+from ..rules import collective_stuck, gpus_idle, metric, silent, words
 from ..rules.gang import gang_of
 from ..rules.limits import PROGRESS_SLACK_S
 from ..rules.picture import Picture, StepView, WorkerView
@@ -62,6 +62,9 @@ def progressed(finding: Finding, step: StepView, shift: float = 0.0) -> bool:
         return any(one.name == finding.details.get("metric") and _newer(one.at, finding)
                    for w in workers for one in w.metrics)
     if finding.details.get("gang"):
+        # A watchdog's own words after the stall, and the traces that come with them, are no progress.
+        last = max((one.last_at for one in step.said if one.said.kind != "benign"), default=0.0)
+        finding = structs.replace(finding, since=max(finding.since, last))
         newer = any(_printed(w, finding) for w in step.workers)
         return newer or any(_gpu_newer(w, finding) for w in workers)
     alive = [w for w in workers if w.state in ("running", "stale")]
@@ -70,7 +73,7 @@ def progressed(finding: Finding, step: StepView, shift: float = 0.0) -> bool:
 
 def beats(finding: Finding, step: StepView) -> bool:
     """The majority of the gang has its pulse, under a rule that looks at it."""
-    if finding.rule in (*GPU_RULES, metric.RULE) or not finding.details.get("gang"):
+    if finding.rule in (*GPU_RULES, metric.RULE, words.RULE) or not finding.details.get("gang"):
         return False
     gang = gang_of(step)
     return gang is not None and gang.beats

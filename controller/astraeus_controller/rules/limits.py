@@ -84,6 +84,13 @@ TABLE: tuple[Limit, ...] = (
     Limit("GROUPS_SAID", 4, "places",
           "so many places of ranks in their Python code are named in a sentence, the fullest first",
           "where a gang is in more places than that, the sentence tells nothing any more"),
+    Limit("SAID_OVER_S", 300, "s",
+          "output so much newer than the last word of a stuck collective is a run that went on: the word is void",
+          "stack traces and the other ranks' words follow within a minute or two; a collective that was only slow is "
+          "followed by steps"),
+    Limit("SAID_NEW_S", 60, "s",
+          "a word of a stuck collective makes a suspect at once for so long, then only while the output is quiet",
+          "the word is output itself; who prints on after it is not hung yet"),
     Limit("INCIDENT_WINDOW_S", 300, "s",
           "stalls of several jobs this close together, on one storage or node, are one incident",
           "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
@@ -126,6 +133,8 @@ QUEUE_STAYS_S = _VALUES["QUEUE_STAYS_S"]
 QUEUE_RATIO = _VALUES["QUEUE_RATIO"]
 BACKOFF_MIN = _VALUES["BACKOFF_MIN"]
 GROUPS_SAID = int(_VALUES["GROUPS_SAID"])
+SAID_OVER_S = _VALUES["SAID_OVER_S"]
+SAID_NEW_S = _VALUES["SAID_NEW_S"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
 INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]

@@ -8,7 +8,7 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
-from astraeus_protocol.report import Edge, Finished, Oom, Place, Wait
+from astraeus_protocol.report import Chatter, Edge, Finished, Oom, Place, Said, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -121,6 +121,19 @@ class WorkerView(msgspec.Struct, frozen=True):
     quiet_at: float | None = None
 
 
+class SaidView(msgspec.Struct, frozen=True):
+    """A word of NCCL's and its like in the step's output; ages as in protocol ``Said``, up to now."""
+
+    said: Said
+    node: str
+    """Which node read it."""
+    worker: int | None
+    """Rank of the worker whose own file holds it; None: the step's file does."""
+    at: float
+    """Unix time at which it was first seen, and at which such a word was last seen."""
+    last_at: float
+
+
 class StepView(msgspec.Struct, frozen=True):
     step: str
     name: str
@@ -144,6 +157,9 @@ class StepView(msgspec.Struct, frozen=True):
     """Unix time of the youngest output of any of its workers."""
     finished: Finished | None = None
     """Its output's last words say that the training is over."""
+    said: tuple[SaidView, ...] = ()
+    chatter: Chatter | None = None
+    """A line of its output that repeats on a clock, where nothing else is newer."""
 
 
 class JobView(msgspec.Struct, frozen=True):

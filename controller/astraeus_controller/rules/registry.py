@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from . import collective_stuck, finished, gpus_idle, metric, node_silent, silent, suspect
+from . import collective_stuck, finished, gpus_idle, metric, node_silent, silent, suspect, words
 from .conclusion import Conclusion
 from .gang import gang_of
 from .picture import Picture, StepView
 
-STALL_RULES = (collective_stuck.judge, gpus_idle.judge, silent.judge)
+STALL_RULES = (collective_stuck.judge, words.judge, gpus_idle.judge, silent.judge)
 
 
 def judge(picture: Picture) -> list[Conclusion]:
@@ -22,7 +22,7 @@ def judge(picture: Picture) -> list[Conclusion]:
     found = node_silent.judge(picture)
     for step in job.steps:
         if step.watched and not step.ended:
-            found += finished.tell(picture, step, _step(picture, step))
+            found += finished.tell(picture, step, words.tell(picture, step, _step(picture, step)))
     return found
 
 
@@ -34,6 +34,8 @@ def _step(picture: Picture, step: StepView) -> list[Conclusion]:
     for rule in STALL_RULES:
         said = rule(picture, step, gang)
         found += said
-        if gang is not None and any(conclusion.verdict == "stalled" for conclusion in said):
+        if (gang is not None or rule is words.judge) and any(one.verdict == "stalled" for one in said):
             return said
-    return found + suspect.judge(picture, step, gang)
+    early = suspect.judge(picture, step, gang)
+    shown = any(one.verdict == suspect.VERDICT for one in early)
+    return found + early + ([] if shown else words.suspect(picture, step, gang))

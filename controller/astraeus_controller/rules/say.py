@@ -53,6 +53,11 @@ def shortened(line: str) -> str:
     return line if len(line) <= WORDS_AT_MOST else f"{line[:WORDS_AT_MOST - 1]}…"
 
 
+def ran(ms: int | None) -> str:
+    """`` ran for 10m``; "" where it is not known."""
+    return f" ran for {say_seconds(ms / 1000)}" if ms else ""
+
+
 def who(member: Member) -> str:
     """``rank 5 (node c3, PID 4242)``; ``rank 0 · local process 2 (RANK=2, PID 4242) on c1``."""
     worker, process = member.worker, member.process

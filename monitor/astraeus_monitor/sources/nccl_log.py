@@ -1,8 +1,9 @@
 """Source ``nccl_log``: what NCCL, PyTorch, Gloo, MLX, XLA and vLLM say of a collective, in a log. Pure.
 
-Classes: ``stuck`` (a collective did not complete), ``dying`` (the process is being ended for it), ``peer_gone``,
-``ambiguous`` (true of slow starts and compilations, too), ``benign`` (a normal exit), ``restart`` (a launcher starts
-its workers anew: what was said before is of another attempt). Wordings: PyTorch 1.13 to 2.14
+Classes: ``stuck`` (a collective did not complete), ``aborted`` (a communicator was: proof only while its process
+lives on quietly), ``dying`` (the process is being ended for it), ``peer_gone``, ``ambiguous`` (true of slow starts and
+compilations, too), ``benign`` (a normal exit), ``restart`` (a launcher starts its workers anew: what was said before
+is of another attempt). Wordings: PyTorch 1.13 to 2.14
 (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp), gloo's transport/tcp, MLX's ring backend, XLA's rendezvous, vLLM's
 shm_broadcast.
 
@@ -17,7 +18,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-STUCK, DYING, PEER_GONE, AMBIGUOUS, BENIGN, RESTART = "stuck", "dying", "peer_gone", "ambiguous", "benign", "restart"
+STUCK, ABORTED, DYING, PEER_GONE = "stuck", "aborted", "dying", "peer_gone"
+AMBIGUOUS, BENIGN, RESTART = "ambiguous", "benign", "restart"
 LINE_MAX = 400
 """Characters of a line that are kept."""
 SANE_WORK = 1 << 53
@@ -76,7 +78,7 @@ _MARKED: tuple[tuple[str, bytes], ...] = (
 _FREE: tuple[tuple[str, str, bytes], ...] = (
     (STUCK, "nccl", rb"NCCL communicator was aborted on rank (?P<rank>\d+)\. +Original reason for failure was: "
                     rb"(?:\[Rank \d+\] )?" + _WATCHDOG),
-    (AMBIGUOUS, "nccl", rb"NCCL communicator was aborted on rank (?P<rank>\d+)\."),
+    (ABORTED, "nccl", rb"NCCL communicator was aborted on rank (?P<rank>\d+)\."),
     (PEER_GONE, "nccl", rb"ncclRemoteError: A call failed possibly due to a network error or a remote process exiting"),
     (PEER_GONE, "nccl", rb"NCCL WARN .{0,80}(?:Connection reset by peer|Connection closed by remote peer)"),
     (STUCK, "gloo", rb"gloo/transport/tcp/\w+\.cc:\d+\] Timed out waiting \d+ms for (?P<op>recv|send) operation"),
@@ -105,6 +107,10 @@ _HINTS = (
 BEFORE, AFTER = 1000, 2000
 """Bytes of a line around a hint that are looked at."""
 _BREAK = re.compile(rb"[\r\n]")
+_LABEL = re.compile(rb"\s*(\d{1,6}): ")
+"""``srun --label`` writes the task's id before each line."""
+_LAGGING = re.compile(rb"\[(\d+(?:, \d+)*)\] (?:joined but didn't finish|finished collective)")
+"""The lines below ``… that caused the desync are:`` hold the names."""
 
 
 def words(chunk: bytes) -> Iterator[Word]:
@@ -122,6 +128,10 @@ def words(chunk: bytes) -> Iterator[Word]:
             at = chunk.find(hint, until)
     for begin in sorted(lines):
         word = classify(chunk[begin:lines[begin]])
+        if word is not None and word.line.endswith("caused the desync are:"):
+            named = _LAGGING.findall(chunk, lines[begin], lines[begin] + BEFORE)
+            ranks = {int(rank) for one in named for rank in one.split(b", ")}
+            word = msgspec.structs.replace(word, ranks=tuple(sorted(ranks)))
         if word is not None:
             yield word
 
@@ -133,44 +143,88 @@ def classify(line: bytes) -> Word | None:
             found = pattern.match(line, mark.end())
             if found:
                 inside = _RANK.search(mark["inside"] or b"")
-                rank = inside[1] if inside else mark["outer"]
+                rank = inside[1] if inside else mark["outer"] or _labelled(line)
                 return _word(kind, "nccl", line[mark.start():], found, rank)
     for kind, stack, pattern in _FREE_RE:
         found = pattern.search(line)
         if found:
-            return _word(kind, stack, line, found, found.groupdict().get("rank"))
+            return _word(kind, stack, line, found, found.groupdict().get("rank") or _labelled(line))
     return None
 
 
-RANKING = (STUCK, DYING, PEER_GONE, AMBIGUOUS, BENIGN)
+def _labelled(line: bytes) -> bytes | None:
+    label = _LABEL.match(line)
+    return label[1] if label else None
+
+
+RANKING = (STUCK, ABORTED, DYING, PEER_GONE, AMBIGUOUS, BENIGN)
 """Which of several words is kept: the proof before its consequences."""
 
 
+def joined(first: Word | None, later: Word) -> Word:
+    """The first word of a kind, with the numbers that a later one of the same rank brings: the watchdog says which
+    operation timed out in one line, and which work was completed in the next."""
+    if first is None:
+        return later
+    if None not in (first.rank, later.rank) and first.rank != later.rank:
+        return first if first.ranks or not later.ranks else msgspec.structs.replace(first, ranks=later.ranks)
+    missing = {name: value for name in _NUMBERS if (value := getattr(later, name)) not in (None, "", ())
+               and getattr(first, name) in (None, "", ())}
+    return msgspec.structs.replace(first, **missing) if missing else first
+
+
+_NUMBERS = ("rank", "op", "seq", "ran_ms", "enqueued", "completed", "ranks")
+
+
 class Log:
-    """A log that is read on as it grows: the word that stands, the first of its kind since the last restart."""
+    """A log that is read on as it grows: the first word of each class since the last restart."""
 
     def __init__(self) -> None:
-        self.word: Word | None = None
-        self._rest = b""
+        self.words: dict[str, Word] = {}
+        self.restarted = False
+        """A launcher started its workers anew."""
+        self.rest = b""
 
-    def feed(self, chunk: bytes) -> None:
-        """More of the log. A line that has no end yet waits for it, as far as it may matter."""
-        whole = self._rest + chunk
+    @property
+    def word(self) -> Word | None:
+        """The word that stands."""
+        return next((self.words[kind] for kind in RANKING if kind in self.words), None)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """More of the log; the whole lines that it made, for others to look at. A line that has no end yet waits for
+        it, as far as it may matter: its end may never come."""
+        whole = self.rest + chunk if self.rest else chunk
         cut = max(whole.rfind(b"\n"), whole.rfind(b"\r")) + 1
-        self._rest = whole[cut:][-(BEFORE + AFTER):]
-        self._take(whole[:cut])
+        self.rest = whole[cut:]
+        if len(self.rest) > BEFORE + AFTER:
+            self._take(self.rest)
+            self.rest = self.rest[-(BEFORE + AFTER):]
+        lines = whole[:cut]
+        self._take(lines)
+        return lines
 
-    def end(self) -> None:
+    def end(self) -> bytes:
         """Nothing more came for a while: a line without end is one, too."""
-        self._take(self._rest)
-        self._rest = b""
+        lines, self.rest = self.rest, b""
+        self._take(lines)
+        return lines
+
+    def begin(self) -> None:
+        """Another file, or another place in it: a line that began is none."""
+        self.rest = b""
+
+    def take(self) -> tuple[bool, list[Word]]:
+        """(restarted, words) since it was last asked."""
+        told = self.restarted, list(self.words.values())
+        self.words, self.restarted = {}, False
+        return told
 
     def _take(self, lines: bytes) -> None:
         for word in words(lines):
             if word.kind == RESTART:
-                self.word = None
-            elif self.word is None or RANKING.index(word.kind) < RANKING.index(self.word.kind):
-                self.word = word
+                self.words, self.restarted = {}, True
+            else:
+                self.words[word.kind] = joined(self.words.get(word.kind), word)
 
 
 def _word(kind: str, stack: str, line: bytes, found: re.Match[bytes], rank: bytes | None) -> Word:

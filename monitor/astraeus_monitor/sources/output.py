@@ -30,6 +30,8 @@ class Growth:
         self.path = self.key = ""
         self.grown = False
         """Something was written by the time of the last look; not before a file's first byte."""
+        self.held: float | None = None
+        """When it grew by something of which it is not known yet whether it counts."""
         self.woke_at = 0.0
         """When it last grew after a quiet of 30 s or more."""
 

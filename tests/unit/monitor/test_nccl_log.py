@@ -70,7 +70,7 @@ def test_work_that_was_enqueued_and_completed(text: str, enqueued: int, complete
      "the process after attempting to dump debug info, due to collective timeout or exception."),
     ("ambiguous", "nccl", "[rank4]:[E205 18:11:06.376 ProcessGroupNCCL.cpp:1870] [PG ID 12 PG GUID 99(EXPERT) Rank 4] "
      "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring"),
-    ("ambiguous", "nccl", "RuntimeError: NCCL communicator was aborted on rank 3."),
+    ("aborted", "nccl", "RuntimeError: NCCL communicator was aborted on rank 3."),
     ("peer_gone", "nccl", "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
      "prematurely."),
     ("peer_gone", "nccl", "gpu-1:5971:6015 [4] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer"),
@@ -108,6 +108,26 @@ def test_classes(kind: str, stack: str, text: str) -> None:
 ])
 def test_what_only_looks_like_it(text: str) -> None:
     assert one(text + "\n") is None
+
+
+def test_ranks_that_are_named_and_ranks_that_a_label_tells() -> None:
+    desync = (MARK + "Watchdog: \n\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
+              "\t   - [4, 6] joined but didn't finish collective #5 (count from 1)\n"
+              "\t     [2] finished collective #4, but didn't join collective #5 (count from 1)\n")
+    assert [(w.kind, w.ranks) for w in words(desync.encode())] == [("stuck", (2, 4, 6))]
+    gloo = "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation\n"
+    assert [w.rank for w in words(f"13: {gloo}".encode())] == [13]
+    assert [w.rank for w in words(gloo.encode())] == [None]
+    assert [w.rank for w in words(f"13: {MARK}{CAUGHT}".encode())] == [1]  # the program's own rank goes over it
+
+
+def test_one_ranks_words_add_up() -> None:
+    log = Log()
+    log.feed((MARK + CAUGHT + "\n" + MARK.replace("1", "7") + "failure detected by watchdog at work sequence id: 9 PG status: "
+              "last enqueued work: 1, last completed work: 0\n" + MARK + "Exception (either an error or timeout) detected by "
+              "watchdog at work: 808, last enqueued NCCL work: 811, last completed NCCL work: 807.\n").encode())
+    [word] = log.words.values()
+    assert (word.rank, word.op, word.seq, word.enqueued, word.completed) == (1, "ALLREDUCE", 808, 811, 807)
 
 
 def test_lines_end_with_cr_too_and_come_in_order() -> None:
