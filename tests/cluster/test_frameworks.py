@@ -140,14 +140,14 @@ def test_one_rank_reads_from_a_hung_store(site: Site) -> None:
     site.cluster.hang_store([training.victim.node])
     try:
         training.fault()
-        stalls(training, "state")
-        wait_for(lambda: site.findings("stalled", training.job)[0]["pid"] == training.victim.task_pid, 60, every=1,
-                 what="the rank that waits named", saw=lambda: site.findings("stalled", training.job))
+        stalls(training, "wait")
+        wait_for(lambda: site.findings("stalled", training.job)[0]["stall"]["waits_on"], 60, every=1,
+                 what="the store named", saw=lambda: site.findings("stalled", training.job))
         assert site.findings("stalled", training.job)[0]["stall"]["waits_on"] == ["store1:/export"]
     finally:
         site.cluster.heal_store()
     site.wait_event(training.job, "progress", timeout=60)
-    training.end(expect="stalled", by="state", seen="waits for storage")
+    training.end(expect="stalled", by="wait", seen="waits for storage")
 
 
 @pytest.mark.full

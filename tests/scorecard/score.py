@@ -11,7 +11,7 @@ from astraeus_controller.replay import replay
 
 FOLDER = Path(__file__).parent / "cases"
 
-CAN_TELL = {"state", "wait"}
+CAN_TELL = {"state", "wait", "frames"}
 """By what the judge names a rank, for cases of real ranks (``by`` in their verdict) and the scenarios that they were
 recorded in. "wait": wait channel, system call, CPU and TCP of many samples; "frames": py-spy's stacks. Where a case
 needs what is not in here, at least nobody wrong may be named."""
