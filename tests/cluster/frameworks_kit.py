@@ -98,9 +98,13 @@ class Training:
             self.title = self.title.replace("healthy", f"sig{signal.lower()}")
             self.began = time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def wait(self, kind: str, timeout: float) -> dict[str, Any]:
-        """The first finding of that kind; how long after the fault it came is kept and printed."""
-        found = self.site.wait_finding(kind, self.job, timeout)
+    def wait(self, kind: str, timeout: float, *, named: bool = False) -> dict[str, Any]:
+        """The first finding of that kind, or the first that names a rank: the ring's own words come before it is sure
+        that a rank is gone. How long after the fault it came is kept and printed."""
+        def there() -> dict[str, Any] | None:
+            return next((one for one in self.site.findings(kind, self.job) if one["pid"] or not named), None)
+        found = wait_for(there, timeout, every=0.5, what=f"{kind} of job {self.job}",
+                         saw=lambda: (self.site.history(self.job), self.site.api("/stalls")))
         self.times[kind] = round(time.clock_gettime(time.CLOCK_BOOTTIME) - self.began, 1)
         return found
 
@@ -207,7 +211,7 @@ def stalls(training: Training, by: str, evidence: str = "") -> dict[str, Any]:
     """From the fault to the finding: suspect within 30 s where a state tells it, stalled at its patience."""
     site, job = training.site, training.job
     if by == "state":
-        suspect = training.wait("suspects", 45)
+        suspect = training.wait("suspects", 45, named=True)
         assert training.times["suspects"] <= 30 + SLACK_S
         assert_guilty(training, suspect, by)
     seen: list[dict[str, Any]] = []
