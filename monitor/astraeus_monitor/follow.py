@@ -202,7 +202,7 @@ def read_on(fd: int, one: FileAsk, file: Followed, now: float, *, room: int = BY
     if one.offset is None:
         # Who appends stands at 0 until he writes, whatever an attempt before has left there.
         at = max(one.pos, size)
-        return FileRead(one.ino, at, os.pread(fd, BEFORE, max(0, at - BEFORE)))
+        return FileRead(one.ino, at, before_place(fd, at))
     at, skipped = _place(fd, one, size), 0
     if not at:
         file.log.begin()
@@ -221,7 +221,7 @@ def read_on(fd: int, one: FileAsk, file: Followed, now: float, *, room: int = BY
         file.take(file.log.feed(part), hold=bool(one.ignore))
     if one.settle and at >= size:
         file.take(file.log.end(), hold=bool(one.ignore))
-    before = os.pread(fd, BEFORE, max(0, at - BEFORE)) if at else b""
+    before = before_place(fd, at)
     restarted, words = file.log.take()
     file.repeats.look(now)
     return FileRead(one.ino, at, before, restarted, words, skipped, at < size, bool(file.log.rest.strip()),
@@ -233,8 +233,14 @@ def _place(fd: int, one: FileAsk, size: int) -> int:
     at = one.offset or 0
     if size < at:
         return 0
-    there = os.pread(fd, BEFORE, max(0, at - BEFORE)) if at else b""
+    there = before_place(fd, at)
     return at if there == one.before or not there.strip(b"\0") else 0
+
+
+def before_place(fd: int, at: int) -> bytes:
+    """The bytes right before a place, none of those behind it: what was appended since is no other file's."""
+    begin = max(0, at - BEFORE)
+    return os.pread(fd, at - begin, begin) if at else b""
 
 
 def data_at(fd: int, at: int, size: int) -> int:

@@ -100,6 +100,16 @@ def test_files_that_are_cut_and_files_that_are_written_anew(log: Reader) -> None
     assert kinds(log.look()) == [("stuck", 808)]
 
 
+def test_what_stood_in_a_short_file_before_is_not_told_with_what_is_appended(log: Reader) -> None:
+    log.path.write_bytes(b"EngineDeadError\n")
+    log.look()
+    log.add(b"step 1, and so on until there is more than is compared\n")
+    read = log.look()
+    assert (kinds(read), read.offset) == ([], log.path.stat().st_size)
+    log.add(STUCK)
+    assert kinds(log.look()) == [("stuck", 808)]
+
+
 def test_a_hole_of_a_terabyte_and_a_line_of_a_gigabyte(log: Reader) -> None:
     log.look()
     size = log.path.stat().st_size
