@@ -239,6 +239,7 @@ class JobLogs:
         for ino, log in saved["files"].items():
             found = self.files[int(ino)] = msgspec.convert(log, FileLog)
             self.inodes[found.path] = int(ino)
+            found.positions = None  # what was asked when the monitor was killed has no answer: it is read on again
         self.late, self.pattern_fault = int(saved["late"]), str(saved["pattern_fault"])
 
 

@@ -81,12 +81,14 @@ class Growth:
     def save(self) -> dict[str, Any]:
         """For the clock file."""
         return {"last": self.last, "marks": self.marks, "path": self.path, "key": self.key,
-                "grown": self.grown}
+                "grown": self.grown, "held": self.held}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file."""
         self.last, self.path = float(saved["last"]), str(saved["path"])
         self.grown, self.key = bool(saved.get("grown", True)), str(saved.get("key", ""))
+        held = saved.get("held")
+        self.held = None if held is None else float(held)
         marks = saved["marks"]
         self.marks = None if marks is None else {str(k): [int(p) for p in v] for k, v in marks.items()}
 

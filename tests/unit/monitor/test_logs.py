@@ -161,4 +161,23 @@ def test_what_was_heard_outlives_the_monitor(lab: Lab) -> None:  # noqa: F811
     answer(lab, ask(lab), FileRead(12, 50, b"\xff\x00", words=[WORD]))
     again = JobLogs()
     again.load(msgspec.json.decode(msgspec.json.encode(lab.job.logs.save())))
-    assert again.files == lab.job.logs.files
+    assert again.files[12] == msgspec.structs.replace(lab.job.logs.files[12], positions=None)
+
+
+def test_what_was_asked_when_the_monitor_was_killed_is_asked_again(lab: Lab) -> None:  # noqa: F811
+    lab.job.facts = lab.job.facts | {"ignore_output": "heartbeat"}
+    see(lab, {2: [File("/log", 12, 50)]})
+    answer(lab, ask(lab), FileRead(12, 50), Counted(12))
+    see(lab, {2: [File("/log", 12, 90)]})
+    assert ask(lab) is not None  # its last words, and no answer before the end
+    saved = msgspec.json.decode(msgspec.json.encode(lab.job.save()))
+    lab.job.logs.files.clear()
+    lab.job.steps["0"].workers[2].growth.held = None
+    lab.job.load(saved)
+    see(lab, {2: [File("/log", 12, 90)]})
+    asked = ask(lab)
+    assert asked
+    assert [(one.ino, one.offset) for one in asked.files] == [(12, 50)]
+    answer(lab, asked, FileRead(12, 90, words=[WORD]), Counted(12, True))
+    told = lab.record().steps[0].workers[0]
+    assert ([one.kind for one in told.said], told.output_s) == (["stuck"], 15)
