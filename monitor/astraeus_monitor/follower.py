@@ -113,6 +113,9 @@ class Followers:
 
     def follow(self, job: JobWatch, *, looked: bool = True) -> None:
         """Have what came of a job's files read, if anything did. ``looked``: a look has just told how they stand."""
+        fenced(f"job {job.job}: following its output", partial(self._follow, job, looked=looked), None)
+
+    def _follow(self, job: JobWatch, *, looked: bool) -> None:
         follower = self.of.get(job.job)
         if follower and follower.until is not None:
             return

@@ -19,6 +19,7 @@ from .sources.chatter import Chatter
 from .sources.finished import shown
 from .sources.heard import Heard, said
 from .sources.nccl_log import ABORTED, RANKING, STUCK, joined
+from .tail import MAX_HOLDERS
 from .tree import Identity
 from .watch import StepWatch, integer
 
@@ -29,6 +30,7 @@ MAX_FILES = 256
 PATTERN_MISSES = 3
 """So many looks in a row that patterns made late, and they are no longer asked."""
 SHARED = "steps of the job share one output file: whose words they are is not known"
+NO_INODE = "this kernel tells no inodes of open files (Linux 5.14 does): output files are not read on"
 DECISIVE = (STUCK, ABORTED)
 Owner = tuple[str, int | None]
 """Step, and the rank that alone writes there."""
@@ -71,6 +73,8 @@ class JobLogs:
         """Path to the inode that was there last."""
         self.shared: set[str] = set()
         """Steps whose file others of the job write, too."""
+        self.nameless: set[str] = set()
+        """Steps with a file of which the kernel tells no inode."""
         self.late = 0
         self.pattern_fault = ""
         self.news = False
@@ -118,10 +122,14 @@ class JobLogs:
 
     def _held(self, job: JobWatch) -> dict[int, Held]:
         found: dict[int, list[Held]] = {}
+        self.nameless = set()
         for step, rank, files, holders in outputs(job):
             for file in files:
+                if not file.ino:  # all of them would be one file
+                    self.nameless.add(step.step)
+                    continue
                 found.setdefault(file.ino, []).append(Held(
-                    file.path, (step.step, rank), holders, (file.pos,)))
+                    file.path, (step.step, rank), holders[:MAX_HOLDERS], (file.pos,)))
         self.shared = set()
         whole: dict[int, Held] = {}
         for ino, many in found.items():
@@ -220,6 +228,8 @@ class JobLogs:
             faults[f"the output grew faster than it is read: {skipped >> 20} MiB of it were left out"] = None
         if step.step in self.shared:
             faults[SHARED] = None
+        if step.step in self.nameless:
+            faults[NO_INODE] = None
         step.unknown = [*step.unknown, *(report.Unknown("nccl_log", why) for why in faults)]
         if self.pattern_fault:
             step.unknown.append(report.Unknown("ignore_output", f"all output counts: {self.pattern_fault}"))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import selectors
+
 import msgspec
 import pytest
 from astraeus_monitor import logs
+from astraeus_monitor.clock import Clock
 from astraeus_monitor.follow import Counted, FileRead, FollowAsk
-from astraeus_monitor.logs import SHARED, JobLogs
+from astraeus_monitor.follower import Followers
+from astraeus_monitor.logs import NO_INODE, SHARED, JobLogs
 from astraeus_monitor.look import File, SrunLook, TaskLook
+from astraeus_monitor.probes import Probes
+from astraeus_monitor.procfs import Proc
 from astraeus_monitor.sources.nccl_log import Word
+from astraeus_monitor.tail import MAX_HOLDERS
 from astraeus_monitor.tree import ProcLook
 
 from .conftest import FakeProc
@@ -110,6 +117,30 @@ def test_steps_that_share_a_file(lab: Lab) -> None:  # noqa: F811
     other.files, other.sruns = [File("/log", 12, 50)], [(61, 61)]
     assert ask(lab) is None
     assert SHARED in [u.reason for u in lab.record().steps[0].unknown]
+
+
+def test_a_kernel_that_tells_no_inodes(lab: Lab) -> None:  # noqa: F811
+    see(lab, {2: [File("/a", 0, 50)], 3: [File("/b", 0, 50)]})
+    assert ask(lab) is None
+    assert [u.reason for u in lab.record().steps[0].unknown if u.source == "nccl_log"] == [NO_INODE]
+
+
+def test_of_many_holders_so_many_are_told_as_are_asked(lab: Lab) -> None:  # noqa: F811
+    see(lab, {2: [File("/log", 12, 50)]})
+    lab.job.steps["0"].workers[2].tree = [(pid, pid) for pid in range(100, 9000)]
+    asked = ask(lab)
+    assert asked
+    assert len(asked.files[0].holders) == MAX_HOLDERS
+
+
+def test_what_fails_in_one_jobs_files_ends_no_loop(lab: Lab, monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+                                                  capfd: pytest.CaptureFixture[str]) -> None:
+    selector, clock = selectors.DefaultSelector(), Clock()
+    followers = Followers(Proc(), selector, clock, Probes(selector, clock), lambda: None)
+    monkeypatch.setattr(lab.job.logs, "ask", lambda *_, **more: 1 // 0)
+    followers.follow(lab.job)
+    assert "following its output failed: ZeroDivisionError" in capfd.readouterr().err
+    selector.close()
 
 
 def test_lines_that_are_no_progress_leave_the_age_alone(lab: Lab, proc: FakeProc) -> None:  # noqa: F811
