@@ -102,7 +102,8 @@ class StackBook:
             heard = held is not None and (held.all_heard or held.settled(now))
             if due and heard and finding.job not in being_stopped and self._ask_for(finding):
                 self._asked[episode] = now, times + 1
-        for episode in [one for one in self._asked if one[0] in jobs and one not in still]:
+        for episode in [one for one in self._asked
+                        if one[0] not in self.fleet.jobs or (one[0] in jobs and one not in still)]:
             del self._asked[episode]
 
     def _ask_for(self, finding: Finding) -> bool:

@@ -113,6 +113,14 @@ def test_again_while_nobody_stands_out_and_anew_for_the_next(desk: Desk) -> None
     assert desk.book.jobs == {123}
 
 
+def test_a_job_that_is_gone_is_forgotten(desk: Desk) -> None:
+    desk.book.suspect({123}, [finding(kind="suspect", rank=None, key="k1")], set())
+    assert desk.book._asked
+    del desk.fleet.jobs[123]
+    desk.book.suspect({124}, [], set())
+    assert not desk.book._asked
+
+
 def test_a_person(desk: Desk) -> None:
     with pytest.raises(LookupError):
         desk.book.person(123, "123", "7", native=False)
