@@ -38,7 +38,8 @@ def fenced(what: str, work: Callable[[], T], otherwise: T) -> T:
 
 def say_once(topic: str, text: str) -> None:
     """Write a line unless it is what was last said of this topic: a fault that lasts is one line."""
-    if _last.get(topic) != text:
+    if not text:
+        _last.pop(topic, None)
+    elif _last.get(topic) != text:
         _last[topic] = text
-        if text:
-            say(text)
+        say(text)

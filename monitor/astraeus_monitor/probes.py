@@ -158,7 +158,10 @@ class Probes:
         child.done(lines, why)
 
     def _reap(self) -> None:
-        """See the children end that have said all; it takes them a moment."""
+        """See the children end that have said all; it takes them a moment. One that was left behind may end after its
+        job has, and nobody asks for its kind again."""
+        for kind in [kind for kind, pid in self.left_behind.items() if reaped(pid)]:
+            del self.left_behind[kind]
         for kind, (pid, since) in list(self.ending.items()):
             if reaped(pid):
                 del self.ending[kind]

@@ -85,7 +85,7 @@ class Stacks:
         """A job's answer, for the report that is being made."""
         asked = self.of.get(job.job)
         found = asked.record(now) if asked else None
-        if asked and found:
+        if asked and found and asked not in self._sent:  # while the controller is away report after report is made
             self._sent.append(asked)
         return found
 

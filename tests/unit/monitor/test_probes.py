@@ -62,6 +62,12 @@ def hang() -> Iterator[Word]:
 
 
 class TestProbes:
+    def test_one_that_was_left_behind_is_seen_to_end_also_where_its_job_is_gone(self, rig: Rig) -> None:
+        probes = Probes(rig.selector, rig.clock)
+        probes.left_behind["look 7"] = subprocess.Popen(["true"]).pid
+        rig.sweeps.append(probes.sweep)
+        rig.until(lambda: not probes.left_behind)
+
     def test_an_answer(self, rig: Rig) -> None:
         probes = Probes(rig.selector, rig.clock)
         assert probes.start("a", lambda: [Word("x"), Word("y" * 200_000)], rig.done) == ""
