@@ -75,7 +75,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     s: float = 0
     """Since the last sample."""
     user: float = 0
-    """Percent of a core that the main thread used in user mode since the closer look before, or over the samples."""
+    """Percent of a core that the main thread used in user mode, over the samples."""
     system: float = 0
     """The same, in the kernel."""
     switches: float = 0
