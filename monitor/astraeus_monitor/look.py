@@ -205,7 +205,7 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
     seen.oom = oom.kills(proc, task.pid)
     if task.ties:
         for p in seen.procs:
-            if p.worker:
+            if p.worker and p.pid in held:
                 inodes = [int(target[8:-1]) for target in held.get(p.pid, {}).values() if target.startswith("socket:[")]
                 p.ties = _ties(proc, p.pid, inodes, sockets)
                 if not p.ties or p.rank.startswith(MPI_VARIABLES):  # an MPI's rank has a connection to its launcher

@@ -14,7 +14,7 @@ from astraeus_monitor.clock import Clock
 from astraeus_monitor.exits import Exits
 from astraeus_monitor.job import JobWatch
 from astraeus_monitor.log import fenced
-from astraeus_monitor.look import SrunLook
+from astraeus_monitor.look import Ask, Memory, SrunLook, TaskAsk, TaskLook, look
 from astraeus_monitor.looks import Looks
 from astraeus_monitor.registry import Registry
 from astraeus_monitor.sampler import Sampler
@@ -292,3 +292,16 @@ class TestUnknownIsNotZero:
         assert (first.job, first.nonce, first.unknown, first.steps) == (8, "n8", [build.UNTOLD], [])
         assert len(second.steps) == 1
         assert fenced("a thing", lambda: 1 // 0, 5) == 5
+
+
+def test_a_monitor_that_may_read_nothing_of_a_rank_says_so(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc.add(100, env={"RANK": "0"})
+
+    def refuse(*_: object) -> bytes:
+        raise PermissionError
+
+    for name in ("io", "maps"):
+        monkeypatch.setattr(proc, name, refuse)
+    ask = Ask(job=7, now=200.0, tasks=[TaskAsk("0", 0, 100, 100, True)], sruns=[], settled={}, launchers={})
+    [seen] = [line for line in look(proc, ask, Memory()) if isinstance(line, TaskLook)]
+    assert [fault for _, fault in seen.faults] == ["may not read /proc/100: the monitor must run as root"]
