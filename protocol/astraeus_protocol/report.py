@@ -189,8 +189,9 @@ class Process(msgspec.Struct, omit_defaults=True):
     traced: bool = False
     """A debugger holds it (TracerPid)."""
     ties: list[int] = []
-    """A number per TCP connection that it holds, the same number at both ends: two processes of a step that
-    share one are tied. Sent until the step is known to be tied, 32 at most."""
+    """A number per TCP connection that it holds, the same number at both ends, or per segment of an MPI's or NCCL's
+    shared memory: two processes of a step that share one are tied. Sent until the step is known to be tied, 32 of each
+    at most."""
     wait: Wait | None = None
     """None: it was not asked (it has its pulse), it does not wait, or it could not be read."""
     place: Place | None = None
