@@ -189,7 +189,9 @@ class JobWatch:
         for step in self.steps.values():
             if step.launch_port:
                 step.sruns = [(s.pid, s.start) for s in sruns if step.launch_port in s.ports]
-            if not step.sruns and step.step != "batch" and mine and not self._others_own(step, mine):
+            taken = [key for other in self.steps.values() if other is not step and other.running
+                     for key in other.sruns]
+            if not step.sruns and step.step != "batch" and mine and not survey.ambiguous(mine, taken):
                 step.sruns = [(s.pid, s.start) for s in mine]
             step.drops = any(s.drops for s in sruns if (s.pid, s.start) in step.sruns)
         if self.facts.get("by") == "plugin" or now - self.came < PARENTAGE_AFTER_S:
@@ -204,14 +206,6 @@ class JobWatch:
                        for r, local, pid, start in found.tasks], now)
             self._restore()
             self.restless = True
-
-    def _others_own(self, step: StepWatch, sruns: list[survey.Srun]) -> bool:
-        """Whether there is more than one srun that this step could be of."""
-        pids = {s.pid for s in sruns}
-        tops = [s for s in sruns if s.ppid not in pids]  # srun forks a copy of itself
-        taken = {key for other in self.steps.values() if other is not step and other.running
-                 for key in other.sruns}
-        return len(tops) != 1 or any((s.pid, s.start) in taken for s in tops)
 
     def wants_survey(self, node: str, now: float) -> bool:
         """Whether an srun or an unregistered step is to be looked for."""

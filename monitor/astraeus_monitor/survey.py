@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from .procfs import Proc
 from .ties import LISTEN
+from .tree import Identity
 
 STEPD = re.compile(rb"slurmstepd: \[(\d+)\.(batch|\d+)(?:\+\d+)?\]")
 
@@ -73,6 +74,13 @@ def survey(proc: Proc) -> Iterator[Line]:
         yield _srun(proc, stat.pid, stat.start, stat.ppid)
     for pid, (start, job, step) in stepds.items():
         yield _stepd(proc, Stepd(pid, start, job, step, []), below.get(pid, []))
+
+
+def ambiguous(sruns: Collection[Srun], taken: Collection[Identity]) -> bool:
+    """Whether a step could be of several sruns of its job, or only of one that is another step's (``taken``)."""
+    pids = {s.pid for s in sruns}
+    tops = [s for s in sruns if s.ppid not in pids]  # srun forks a copy of itself
+    return len(tops) != 1 or any((s.pid, s.start) in taken for s in tops)
 
 
 def _srun(proc: Proc, pid: int, start: int, ppid: int) -> Srun:
