@@ -127,8 +127,11 @@ class Followers:
             if follower and not job.running():
                 self.left(job.job)
             return
-        while len(ASK_ENCODER.encode(ask)) > MAX_ASK:
+        while ask.files and len(ASK_ENCODER.encode(ask)) > MAX_ASK:
             job.logs.put_off(ask.files.pop())  # the rest is for the next look
+        if not ask.files:  # patterns without end
+            count(job, {})
+            return
         if follower is None:
             self._make_room()
             follower = self.of[job.job] = self.make(f"follow {job.job}")

@@ -52,6 +52,8 @@ class FileLog(msgspec.Struct):
     fault: str = ""
     chatter: Chatter | None = None
     read_at: float = 0.0
+    waits: bool = False
+    """Nothing of it was read the last time, for others took all the time there was: it comes first."""
 
 
 class Held(msgspec.Struct):
@@ -117,6 +119,7 @@ class JobLogs:
             self.files[ino].fault, self.files[ino].behind = "", False
         for ino in unheld[:max(0, len(self.files) - MAX_FILES)]:
             self.inodes.pop(self.files.pop(ino).path, None)
+        asks.sort(key=lambda one: not self.files[one.ino].waits)
         uid = integer(job.facts.get("uid"), -1)
         return FollowAsk(uid, now, asks) if asks and uid >= 0 else None
 
@@ -148,7 +151,7 @@ class JobLogs:
 
     def put_off(self, one: FileAsk) -> None:
         """It was not asked for after all."""
-        self.files[one.ino].positions = None
+        self.files[one.ino].positions, self.files[one.ino].waits = None, True
 
     def miss(self, ask: FollowAsk, why: str) -> None:
         """Nobody could be asked."""
@@ -187,6 +190,7 @@ class JobLogs:
         return fresh
 
     def _read(self, log: FileLog, read: FileRead, now: float) -> None:
+        log.waits = read.behind and read.offset == log.offset
         log.offset, log.before, log.behind, log.rest, log.fault = read.offset, read.before, read.behind, read.rest, ""
         log.skipped += max(0, read.skipped)
         log.chatter, log.read_at = read.chatter, now

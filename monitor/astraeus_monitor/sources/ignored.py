@@ -28,6 +28,7 @@ class Patterns:
         for text in patterns:
             compiled = ctypes.create_string_buffer(512)  # a regex_t takes 64 bytes with glibc
             if self._libc.regcomp(compiled, text.encode("utf-8", "surrogateescape"), _FLAGS):
+                self.close()
                 raise BadPattern(f'"{text[:60]}" is no regular expression; write one that grep -E takes')
             self._compiled.append(compiled)
 

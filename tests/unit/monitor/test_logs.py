@@ -119,6 +119,18 @@ def test_steps_that_share_a_file(lab: Lab) -> None:  # noqa: F811
     assert SHARED in [u.reason for u in lab.record().steps[0].unknown]
 
 
+def test_a_file_that_others_left_no_time_for_comes_first(lab: Lab) -> None:  # noqa: F811
+    see(lab, {2: [File("/fast", 12, 50)], 3: [File("/slow", 13, 50)]})
+    answer(lab, ask(lab), FileRead(12, 50), FileRead(13, 50))
+    for first, second in ((12, 13), (13, 12), (12, 13)):
+        see(lab, {2: [File("/fast", 12, int(lab.now))], 3: [File("/slow", 13, int(lab.now))]})
+        asked = ask(lab)
+        assert asked
+        assert [one.ino for one in asked.files] == [first, second]
+        left = lab.job.logs.files[second].offset or 0
+        answer(lab, asked, FileRead(first, int(lab.now), behind=True), FileRead(second, left, behind=True))
+
+
 def test_a_kernel_that_tells_no_inodes(lab: Lab) -> None:  # noqa: F811
     see(lab, {2: [File("/a", 0, 50)], 3: [File("/b", 0, 50)]})
     assert ask(lab) is None
