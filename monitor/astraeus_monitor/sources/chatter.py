@@ -18,6 +18,8 @@ MAX_BYTES, MAX_KINDS = 256 << 10, 64
 POINTS = 16
 """Sightings of a line that are kept: with looks 5 s apart they must span that time."""
 SHOWN = 160
+LINE_MAX = 1000
+"""Bytes by which a line without its digits is known: lines of 256 KiB, 64 of them a file, would be too much to keep."""
 _NO_DIGITS = bytes.maketrans(b"\r", b"\n")
 _DIGITS = b"0123456789"
 
@@ -76,7 +78,7 @@ class Repeats:
         self.looked = now
         counts: Counter[bytes] = Counter()
         if not much:
-            counts.update(lines.translate(_NO_DIGITS, _DIGITS).split(b"\n"))
+            counts.update(text[:LINE_MAX] for text in lines.translate(_NO_DIGITS, _DIGITS).split(b"\n"))
         if much or len(counts) > MAX_KINDS:
             self.kinds.clear()
             self.other = now
@@ -106,8 +108,8 @@ class Repeats:
 
 
 def _first(lines: bytes, text: bytes) -> bytes:
-    """The line as it was written."""
+    """The line as it was written, as much of it as is shown."""
     for line in lines.replace(b"\r", b"\n").split(b"\n"):
-        if line.translate(None, _DIGITS) == text:
-            return line
-    return text
+        if line.translate(None, _DIGITS)[:LINE_MAX] == text:
+            return line[:SHOWN]
+    return text[:SHOWN]

@@ -13,6 +13,7 @@ from astraeus_monitor.follow import Counted, FileAsk, FileRead, Follow, FollowAs
 from astraeus_monitor.follower import LATE, Follower, decoded
 from astraeus_monitor.probes import Probes
 from astraeus_monitor.procfs import Proc
+from astraeus_monitor.sources.chatter import Repeats
 from astraeus_monitor.tree import Identity
 
 from .test_nccl_log import BAR, CAUGHT, MARK
@@ -189,6 +190,15 @@ def test_lines_that_repeat_on_a_clock(log: Reader) -> None:
     assert read.chatter is not None
     assert read.chatter.line.endswith("Failed to check")
     assert (read.chatter.every_s, read.chatter.other_s) == (1.0, 45.0)  # the line each minute is not known as one yet
+
+
+def test_long_lines_are_not_kept_whole() -> None:
+    repeats = Repeats()
+    for look in range(100):
+        repeats.add(b"x" * (look + 1) + b"y" * 200_000 + b"\n")
+        repeats.look(15.0 * look)
+    assert len(repeats.kinds) == 64
+    assert sum(len(text) + len(kind.line) for text, kind in repeats.kinds.items()) < 100_000
 
 
 def test_a_heartbeat_between_looks_that_are_close(log: Reader) -> None:
