@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from .probes import encode_line
+from .probes import encode_line, first_to_go
 from .procfs import Proc
 from .servant import exactly
 from .sources.chatter import Chatter, Repeats
@@ -263,6 +263,7 @@ def serve(proc: Proc, asks: int, answers: int, alarm_s: float) -> None:
     used = os.sysconf("SC_PAGE_SIZE") * int(proc.text("self", "statm", limit=128).split()[0])
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
+    first_to_go()
     follow = Follow(proc)
     while head := exactly(asks, HEAD.size):
         ask = ASK_DECODER.decode(exactly(asks, HEAD.unpack(head)[0]))

@@ -8,7 +8,6 @@ holds, that is in D or that waits for storage is left alone: reading its memory 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import select
@@ -20,7 +19,7 @@ from typing import Annotated
 import msgspec
 from astraeus_protocol.report import ThreadStack
 
-from .probes import reaped
+from .probes import first_to_go, reaped
 from .procfs import GONE, Proc
 from .tree import Identity
 
@@ -186,7 +185,7 @@ def _become(program: str, pid: int, native: bool, out: int, err: int, seconds: f
             os.dup2(fd, place)
         os.chdir("/")
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        _first_to_go()
+        first_to_go()
         space = MAX_SPACE_NATIVE if native else MAX_SPACE
         for what, most in ((resource.RLIMIT_AS, space), (resource.RLIMIT_DATA, MAX_MEMORY),
                            (resource.RLIMIT_CPU, int(seconds) + 1), (resource.RLIMIT_CORE, 0),
@@ -201,14 +200,6 @@ def _become(program: str, pid: int, native: bool, out: int, err: int, seconds: f
         os.write(2, f"{program} can't be run: {fault.strerror}".encode())
     finally:
         os._exit(127)
-
-
-def _first_to_go() -> None:
-    """Where memory runs out all the same, it and not the monitor is killed."""
-    with contextlib.suppress(OSError):
-        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        os.write(fd, b"1000")
-        os.close(fd)
 
 
 def parse(data: bytes, pid: int, start: int, main_ids: set[int]) -> StackLook:

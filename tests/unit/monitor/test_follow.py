@@ -241,6 +241,7 @@ def test_a_child_that_is_asked_again_and_one_whose_pattern_never_ends(holders: l
 
     [read], why = answer()
     assert (read, why) == (FileRead(path.stat().st_ino), "")
+    assert Path(f"/proc/{follower.pid}/oom_score_adj").read_text() == "1000\n"
     pid, log.offset = follower.pid, 0
     log.add(STUCK)
     [read], why = answer()
