@@ -122,9 +122,12 @@ class Service:
         if self.record:
             self.record.report(report, now, time.time())
         self.judging.touched(self.fleet.report(report, now))
-        self.stacks.heard(report)
         suspects = self.passes.suspect_jobs()
-        self.stacks.suspect({job.job for job in report.jobs}, self.passes.memory, self.stops.jobs)
+        try:
+            self.stacks.heard(report)
+            self.stacks.suspect({job.job for job in report.jobs}, self.passes.memory, self.stops.jobs)
+        except Exception:  # else a node with such a report would look silent
+            log.exception("stacks that node %s reports can't be used", report.node)
         suspects |= self.stops.jobs | self.restarts.signalled | self.inquiries.urgent | self.stacks.jobs
         return wire.Reply(
             nonce=report.nonce, next_s=self.fleet.next_s(report.node, suspects, self.judging.near),

@@ -35,7 +35,7 @@ BEFORE = 32
 """Bytes before the place that must be as they were: else another file stands there."""
 HELD_MAX = 4 << 20
 """Bytes of lines that are held against patterns at a look."""
-ROOM = 256 << 20
+ROOM = 96 << 20
 """Bytes of memory that the child may take beyond what it began with: patterns can want any amount."""
 FORGET = 256
 """Files that are remembered."""

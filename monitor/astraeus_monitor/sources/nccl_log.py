@@ -22,6 +22,8 @@ STUCK, ABORTED, DYING, PEER_GONE = "stuck", "aborted", "dying", "peer_gone"
 AMBIGUOUS, BENIGN, RESTART = "ambiguous", "benign", "restart"
 LINE_MAX = 400
 """Characters of a line that are kept."""
+RANKS_MAX = 64
+"""Ranks of one line that are kept."""
 SANE_WORK = 1 << 53
 """``last completed NCCL work: 76280750235782912`` was posted: such a number is no number."""
 
@@ -235,7 +237,8 @@ def _word(kind: str, stack: str, line: bytes, found: re.Match[bytes], rank: byte
         kind=kind, stack=stack, line="".join(c if c.isprintable() else " " for c in text[:LINE_MAX]),
         rank=_number(rank), op=(groups.get("op") or b"").decode(), seq=_number(groups.get("seq")),
         ran_ms=_number(groups.get("ran")), enqueued=_number(groups.get("enqueued")),
-        completed=_number(groups.get("completed")), ranks=tuple(int(p) for p in peers.split(b", ") if p))
+        completed=_number(groups.get("completed")),
+        ranks=tuple(peer for p in peers.split(b", ")[:RANKS_MAX] if (peer := _number(p)) is not None))
 
 
 def _number(text: bytes | None) -> int | None:
