@@ -11,7 +11,6 @@ import contextlib
 import os
 import resource
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator
 
@@ -19,7 +18,7 @@ import msgspec
 
 from .probes import encode_line, first_to_go
 from .procfs import Proc
-from .servant import exactly
+from .servant import receive
 from .sources.chatter import Chatter, Repeats
 from .sources.ignored import BadPattern, Patterns
 from .sources.nccl_log import Log, Word
@@ -39,7 +38,6 @@ ROOM = 96 << 20
 """Bytes of memory that the child may take beyond what it began with: patterns can want any amount."""
 FORGET = 256
 """Files that are remembered."""
-HEAD = struct.Struct("=I")
 
 
 class FileAsk(msgspec.Struct, omit_defaults=True):
@@ -265,8 +263,8 @@ def serve(proc: Proc, asks: int, answers: int, alarm_s: float) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
     first_to_go()
     follow = Follow(proc)
-    while head := exactly(asks, HEAD.size):
-        ask = ASK_DECODER.decode(exactly(asks, HEAD.unpack(head)[0]))
+    while data := receive(asks):
+        ask = ASK_DECODER.decode(data)
         signal.setitimer(signal.ITIMER_REAL, alarm_s)  # should the monitor die meanwhile
         for line in follow.look(ask):
             _write(answers, encode_line(line))

@@ -14,18 +14,17 @@ from functools import partial
 import msgspec
 
 from .clock import Clock
-from .follow import ASK_ENCODER, DECODER, HEAD, Counted, FileRead, FollowAsk, serve
+from .follow import ASK_ENCODER, DECODER, Counted, FileRead, FollowAsk, serve
 from .job import JobWatch
 from .log import fenced
 from .logs import count, take
 from .looker import MAX_ASK
-from .probes import BUSY, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes
+from .probes import BUSY, LATE, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes
 from .procfs import Proc
-from .servant import fork_servant
+from .servant import fork_servant, send
 
 MAX_FOLLOWERS = 8
 """Children at a time: of more jobs, who was not asked for the longest lets his go, and begins anew when he is."""
-LATE = "no answer before the deadline"
 
 
 class Follower:
@@ -40,26 +39,22 @@ class Follower:
         self._data = bytearray()
         self._done: Done | None = None
 
-    def ask(self, ask: FollowAsk, done: Done, deadline_s: float = LOOK_DEADLINE_S) -> str:
-        """Have files read on. Returns "" or why it can't be."""
+    def ask(self, data: bytes, done: Done, deadline_s: float = LOOK_DEADLINE_S) -> str:
+        """Have files read on; ``data``: a FollowAsk as it is sent. Returns "" or why it can't be."""
         if self.until is not None:
             return BUSY
         why = self.probes.hangs(self.kind)
         if why:
             return why
-        data = ASK_ENCODER.encode(ask)
         try:
             if not self.pid:
                 self.pid, self._ask, self._answer = fork_servant(
                     lambda asks, answers: serve(self.proc, asks, answers, deadline_s + 1))
                 self.selector.register(self._answer, selectors.EVENT_READ, self._readable)
-            sent = os.write(self._ask, HEAD.pack(len(data)) + data)
+            send(self._ask, data)
         except OSError as fault:
             self.stop()
             return f"no child for it: {fault.strerror}"
-        if sent != HEAD.size + len(data):
-            self.stop()
-            return "no child for it: its pipe is full"
         self._done, self.used = done, self.clock.boot()
         self.until = self.used + deadline_s
         return ""
@@ -127,7 +122,7 @@ class Followers:
             if follower and not job.running():
                 self.left(job.job)
             return
-        while ask.files and len(ASK_ENCODER.encode(ask)) > MAX_ASK:
+        while len(data := ASK_ENCODER.encode(ask)) > MAX_ASK and ask.files:
             job.logs.put_off(ask.files.pop())  # the rest is for the next look
         if not ask.files:  # patterns without end
             count(job, {})
@@ -135,7 +130,7 @@ class Followers:
         if follower is None:
             self._make_room()
             follower = self.of[job.job] = self.make(f"follow {job.job}")
-        why = follower.ask(ask, partial(self._came, job, ask))
+        why = follower.ask(data, partial(self._came, job, ask))
         if why and why != BUSY:
             job.logs.miss(ask, why)
             count(job, {})

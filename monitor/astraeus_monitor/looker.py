@@ -19,9 +19,9 @@ import msgspec
 
 from .clock import Clock
 from .look import Ask, Memory, look
-from .probes import BUSY, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes, encode_line
+from .probes import BUSY, LATE, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes, encode_line
 from .procfs import Proc
-from .servant import exactly, fork_servant
+from .servant import fork_servant, receive, send
 
 MAX_ASK = 60_000
 """Bytes that an empty pipe takes at once; a longer ask is for a child of its own."""
@@ -32,7 +32,6 @@ TIDY_EVERY = 256
 BIG = 256 << 10
 """An answer's memory beyond this is given back."""
 _LENGTH = struct.Struct("=Q")
-_HEAD = struct.Struct("=I")
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODER = msgspec.msgpack.Decoder(Ask)
 
@@ -103,20 +102,17 @@ class Looker:
                 self._begin(deadline_s)
             assert self._area
             self._area.begin()
-            sent = os.write(self._ask, _HEAD.pack(len(data)) + data)
+            send(self._ask, data)
         except OSError as fault:
             self.stop()
             return f"no child for it: {fault.strerror}"
-        if sent != _HEAD.size + len(data):
-            self.stop()
-            return "no child for it: its pipe is full"
         self.kind, self._done, self.until = kind, done, self.clock.boot() + deadline_s
         return ""
 
     def sweep(self) -> None:
         """End a look that is late."""
         if self.until is not None and self.until <= self.clock.boot():
-            self._end("no answer before the deadline", kill=True)
+            self._end(LATE, kill=True)
 
     def stop(self) -> None:
         """Let the child go, whatever it does."""
@@ -162,8 +158,8 @@ def serve(proc: Proc, memories: dict[int, Memory], area: Area, ask_fd: int, answ
           alarm_s: float) -> None:
     """The child: a look for each ask, until the monitor closes its pipe."""
     looks = 0
-    while head := exactly(ask_fd, _HEAD.size):
-        ask = _DECODER.decode(exactly(ask_fd, _HEAD.unpack(head)[0]))
+    while data := receive(ask_fd):
+        ask = _DECODER.decode(data)
         signal.setitimer(signal.ITIMER_REAL, alarm_s)  # should the monitor die meanwhile
         for line in look(proc, ask, memories.setdefault(ask.job, Memory())):
             area.add(encode_line(line))

@@ -22,6 +22,7 @@ from .clock import Clock
 from .log import say
 
 LOOK_DEADLINE_S = 2.0
+LATE = "no answer before the deadline"
 ENDS_WITHIN_S = 1.0
 MAX_ANSWER = 8 << 20
 BUSY = "the look before has not ended"
@@ -125,7 +126,7 @@ class Probes:
         """End the looks that are late."""
         now = self.clock.boot()
         for child in [c for c in self.running.values() if c.until <= now]:
-            self._end(child, "no answer before the deadline")
+            self._end(child, LATE)
         self._reap()
 
     def stop(self) -> None:

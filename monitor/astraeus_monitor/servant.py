@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import struct
 from collections.abc import Callable
 
 from .clock import Clock
 from .log import say
 from .probes import MAX_ANSWER, Done, fork_into, reaped
+
+_HEAD = struct.Struct("=I")
 
 
 def fork_servant(serve: Callable[[int, int], None]) -> tuple[int, int, int]:
@@ -34,7 +37,19 @@ def fork_servant(serve: Callable[[int, int], None]) -> tuple[int, int, int]:
     return pid, fds[1], fds[2]
 
 
-def exactly(fd: int, count: int) -> bytes:
+def send(fd: int, data: bytes) -> None:
+    """One request to a child that takes it by ``receive``, whole: it must fit into the empty pipe. Raises OSError."""
+    if os.write(fd, _HEAD.pack(len(data)) + data) != _HEAD.size + len(data):
+        raise OSError(0, "its pipe is full")
+
+
+def receive(fd: int) -> bytes:
+    """The next request; b"" once the pipe is closed."""
+    head = _exactly(fd, _HEAD.size)
+    return _exactly(fd, _HEAD.unpack(head)[0]) if head else b""
+
+
+def _exactly(fd: int, count: int) -> bytes:
     """``count`` bytes, or none at the pipe's end."""
     data = b""
     while len(data) < count:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor import follow
-from astraeus_monitor.follow import Counted, FileAsk, FileRead, Follow, FollowAsk
-from astraeus_monitor.follower import LATE, Follower, decoded
-from astraeus_monitor.probes import Probes
+from astraeus_monitor.follow import ASK_ENCODER, Counted, FileAsk, FileRead, Follow, FollowAsk
+from astraeus_monitor.follower import Follower, decoded
+from astraeus_monitor.probes import LATE, Probes
 from astraeus_monitor.procfs import Proc
 from astraeus_monitor.sources.chatter import Repeats
 from astraeus_monitor.tree import Identity
@@ -229,7 +229,8 @@ def test_a_child_that_is_asked_again_and_one_whose_pattern_never_ends(holders: l
 
     def answer(deadline_s: float = 5, **more: object) -> tuple[list[FileRead | Counted], str]:
         count = len(rig.got)
-        assert follower.ask(FollowAsk(os.geteuid(), 100.0, [log.ask(**more)]), rig.done, deadline_s) == ""
+        data = ASK_ENCODER.encode(FollowAsk(os.geteuid(), 100.0, [log.ask(**more)]))
+        assert follower.ask(data, rig.done, deadline_s) == ""
         for _ in range(1000):
             for key, _ in rig.selector.select(0.02):
                 key.data()
@@ -267,7 +268,7 @@ def test_it_reads_no_more_than_the_user_could(holders: list[Holder], tmp_path: P
     rig = Rig()
     log = Reader(path, holders[0].id)
     follower = Follower("follow 7", Proc(), rig.selector, rig.clock, Probes(rig.selector, rig.clock))
-    assert follower.ask(FollowAsk(NOBODY, 100.0, [log.ask(offset=0)]), rig.done) == ""
+    assert follower.ask(ASK_ENCODER.encode(FollowAsk(NOBODY, 100.0, [log.ask(offset=0)])), rig.done) == ""
     rig.until(lambda: len(rig.got) > 0)
     [read] = decoded(rig.got[0][0])
     assert read.fault == "Permission denied"
