@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import os
 
-from .procfs import READING, Proc
+from .cgroups import Cgroups
+from .procfs import READING
 
 
-def is_frozen(proc: Proc, pid: int, cgroups: str = "/sys/fs/cgroup") -> bool:
-    """Whether the process's cgroup is frozen, version 2 or 1."""
-    try:
-        lines = proc.text(pid, "cgroup", limit=65536).decode(errors="replace").splitlines()
-    except OSError:
-        return False
-    return any(_frozen(line, cgroups) for line in lines)
+def is_frozen(cgroups: Cgroups, root: str = "/sys/fs/cgroup") -> bool:
+    """Whether one of a process's cgroups is frozen, version 2 or 1."""
+    return any(_frozen(controllers, path, root) for controllers, path in cgroups)
 
 
-def _frozen(line: str, cgroups: str) -> bool:
-    """One hierarchy of ``/proc/PID/cgroup``. A kernel may name one that is mounted nowhere: no word on the others."""
-    _, _, rest = line.partition(":")
-    controllers, _, path = rest.partition(":")
-    if controllers == "":
-        return any("frozen 1" in _word(f"{cgroups}{hybrid}{path}/cgroup.events") for hybrid in ("", "/unified"))
-    return "freezer" in controllers.split(",") and _word(f"{cgroups}/freezer{path}/freezer.state") == "FROZEN"
+def _frozen(controllers: list[str], path: str, root: str) -> bool:
+    """One hierarchy. A kernel may name one that is mounted nowhere: no word on the others."""
+    if not controllers:
+        return any("frozen 1" in _word(f"{root}{hybrid}{path}/cgroup.events") for hybrid in ("", "/unified"))
+    return "freezer" in controllers and _word(f"{root}/freezer{path}/freezer.state") == "FROZEN"
 
 
 def _word(path: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from . import oom, ties
+from .cgroups import cgroups_of
 from .frozen import is_frozen
 from .outputs import File, Finder, Inlet, beside, held_by, identities, output_kind, positions
 from .procfs import Proc
@@ -201,8 +202,8 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
             p.outs = ask.outs.get(p.id, fresh)
             here = positions(proc, memory.kinds, p.pid, p.outs, worker=p.worker) if p.outs else []
             seen.files += [f for f in here if f not in seen.files]
-    seen.frozen = is_frozen(proc, task.pid)
-    seen.oom = oom.kills(proc, task.pid)
+    cgroups = cgroups_of(proc, task.pid)
+    seen.frozen, seen.oom = is_frozen(cgroups), oom.kills(cgroups)
     if task.ties:
         for p in seen.procs:
             if p.worker and p.pid in held:

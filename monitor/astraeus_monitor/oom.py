@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from .procfs import Proc
+from astraeus_protocol import report
+
+from .cgroups import Cgroups
 
 JOB = "job_"
 """Slurm's name of a job's cgroup: above it lie others' processes too."""
+NO_COUNT = "its cgroup has no count of what was killed for lack of memory"
 
 
-def kills(proc: Proc, pid: int, cgroups: str = "/sys/fs/cgroup") -> int | None:
-    """OOM kills in the nearest cgroup of the process that counts them, its job's at the farthest; None: none does.
+class OomWatch:
+    """Kills for lack of memory, since the watch began. Times in CLOCK_BOOTTIME seconds."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.last: int | None = None
+        self.at = 0.0
+
+    def see(self, count: int | None, now: float) -> None:
+        """Take the cgroup's count in; one that fell is another cgroup's."""
+        if count is not None and (self.first is None or self.last is None or count < self.last):
+            self.first = count
+        elif count is not None and self.last is not None and count > self.last:
+            self.at = now
+        self.last = count if count is not None else self.last
+
+    def record(self, now: float) -> report.Oom | None:
+        """For the report."""
+        kills = (self.last or 0) - (self.first or 0)
+        return report.Oom(kills, round(now - self.at, 2)) if kills else None
+
+
+def kills(cgroups: Cgroups, root: str = "/sys/fs/cgroup") -> int | None:
+    """OOM kills in the nearest of a process's cgroups that counts them, its job's at the farthest; None: none does.
 
     Version 2's ``memory.events`` counts what lies below, too. Version 1's ``memory.oom_control`` has a count since
     Linux 4.13; ``memory.failcnt`` beside it counts only how often the limit was met, which kills nobody.
     """
-    try:
-        lines = proc.text(pid, "cgroup", limit=65536).decode(errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        controllers, _, path = line.partition(":")[2].partition(":")
-        if controllers == "":
-            places = [f"{cgroups}{hybrid}{above}/memory.events" for above in _upwards(path)
-                      for hybrid in ("", "/unified")]
-        elif "memory" in controllers.split(","):
-            places = [f"{cgroups}/memory{above}/memory.oom_control" for above in _upwards(path)]
+    for controllers, path in cgroups:
+        if not controllers:
+            places = [f"{root}{hybrid}{above}/memory.events" for above in _upwards(path) for hybrid in ("", "/unified")]
+        elif "memory" in controllers:
+            places = [f"{root}/memory{above}/memory.oom_control" for above in _upwards(path)]
         else:
             continue
         for place in places:

@@ -13,6 +13,7 @@ import msgspec
 from astraeus_protocol import report
 
 from . import closer, oom
+from .cgroups import cgroups_of
 from .clock import Clock
 from .closer import CloserWatch, EdgesSeen
 from .frozen import is_frozen
@@ -61,16 +62,17 @@ def process(pid: int, watch_s: float, proc: Proc, clock: Clock,
         io, environ = proc.io(pid), proc.environ(pid)
     except PermissionError:
         return f"may not read /proc/{pid}: run it as root"
-    kills = oom.kills(proc, pid)
+    cgroups = cgroups_of(proc, pid)
+    kills = oom.kills(cgroups)
     if kills is None:
-        faults.append(report.Unknown("oom", "its cgroup has no count of what was killed for lack of memory"))
+        faults.append(report.Unknown("oom", oom.NO_COUNT))
     return ProcessReading(
         report.Process(
             pid=pid, start=stat.start, rank=next((environ[name] for name in RANK_VARIABLES if name in environ), ""),
             comm=stat.comm, state=stat.state, state_s=None, exit_status=stat.exit_code if stat.state == "Z" else None,
             pulse=pulse, cpu=cpu, traced=status.tracer > 0, wait=wait.record(now), place=watch.told(now),
             edges=watch.edges_told(now)),
-        read_bytes=io.get("read_bytes"), write_bytes=io.get("write_bytes"), frozen=is_frozen(proc, pid),
+        read_bytes=io.get("read_bytes"), write_bytes=io.get("write_bytes"), frozen=is_frozen(cgroups),
         tracer=status.tracer, oom_kills=kills, unknown=faults)
 
 

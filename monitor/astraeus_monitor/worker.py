@@ -8,6 +8,7 @@ from typing import Any
 from astraeus_protocol import report
 
 from .look import File, TaskLook
+from .oom import NO_COUNT, OomWatch
 from .outputs import Inlet
 from .procfs import Stat
 from .sources import output as out
@@ -21,31 +22,6 @@ EXIT_LINE_S = 3
 """How long a task's process may be gone before the plugin's line tells how it ended."""
 TIES_OFTEN_S, TIES_SELDOM_S = 600, 300
 """Ties are read at each look in a worker's first 10 min, then every 5 min, and no more once it is tied."""
-
-
-NO_COUNT = "its cgroup has no count of what was killed for lack of memory"
-
-
-class OomWatch:
-    """Kills for lack of memory, since the watch began. Times in CLOCK_BOOTTIME seconds."""
-
-    def __init__(self) -> None:
-        self.first: int | None = None
-        self.last: int | None = None
-        self.at = 0.0
-
-    def see(self, count: int | None, now: float) -> None:
-        """Take the cgroup's count in; one that fell is another cgroup's."""
-        if count is not None and (self.first is None or self.last is None or count < self.last):
-            self.first = count
-        elif count is not None and self.last is not None and count > self.last:
-            self.at = now
-        self.last = count if count is not None else self.last
-
-    def record(self, now: float) -> report.Oom | None:
-        """For the report."""
-        kills = (self.last or 0) - (self.first or 0)
-        return report.Oom(kills, round(now - self.at, 2)) if kills else None
 
 
 class WorkerWatch:

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor import closers, inet_diag, oom, ties
+from astraeus_monitor.cgroups import cgroups_of
 from astraeus_monitor.clock import Clock
 from astraeus_monitor.closer import CloserWatch, EdgeSeen, EdgesSeen, PlaceSeen, look_closer
 from astraeus_monitor.inet_diag import Connection
 from astraeus_monitor.job import JobWatch
 from astraeus_monitor.looks import Looks
 from astraeus_monitor.obey import obey
+from astraeus_monitor.oom import OomWatch
 from astraeus_monitor.procfs import Proc
 from astraeus_monitor.tree import ProcLook
-from astraeus_monitor.worker import OomWatch
 from astraeus_protocol.report import Reply
 
 from .conftest import FakeProc
@@ -117,7 +118,7 @@ def test_kills_for_lack_of_memory(tmp_path: Path, lines: str, file: str, text: s
     place = tmp_path / "cgroup" / file
     place.parent.mkdir(parents=True)
     place.write_text(text)
-    assert oom.kills(Proc(str(tmp_path / "proc")), 7, str(tmp_path / "cgroup")) == kills
+    assert oom.kills(cgroups_of(Proc(str(tmp_path / "proc")), 7), str(tmp_path / "cgroup")) == kills
 
 
 def test_kills_count_from_when_the_watch_began() -> None:
