@@ -158,9 +158,9 @@ def _edges(held: Iterator[Connection]) -> list[EdgeSeen]:
 
 def _sockets(proc: Proc, pid: int) -> Iterator[int]:
     for fd in proc.fds(pid):
-        target = proc.link(pid, "fd", fd)
-        if target.startswith("socket:["):
-            yield int(target[8:-1])
+        inode = ties.socket_inode(proc.link(pid, "fd", fd))
+        if inode is not None:
+            yield inode
 
 
 def _place(proc: Proc, pid: int) -> tuple[str, str] | None:

@@ -207,7 +207,7 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
     if task.ties:
         for p in seen.procs:
             if p.worker and p.pid in held:
-                inodes = [int(target[8:-1]) for target in held.get(p.pid, {}).values() if target.startswith("socket:[")]
+                inodes = [inode for target in held[p.pid].values() if (inode := ties.socket_inode(target)) is not None]
                 p.ties = _ties(proc, p.pid, inodes, sockets)
                 if not p.ties or p.rank.startswith(MPI_VARIABLES):  # an MPI's rank has a connection to its launcher
                     p.ties += ties.shared_memory(proc.maps(p.pid), os.uname().nodename)

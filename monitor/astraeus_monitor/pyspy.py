@@ -19,6 +19,7 @@ from typing import Annotated
 import msgspec
 from astraeus_protocol.report import ThreadStack
 
+from .plain import plain
 from .probes import first_to_go, reaped
 from .procfs import GONE, Proc
 from .tree import Identity
@@ -234,7 +235,7 @@ def _frames(thread: _Thread) -> list[str]:
 
 def printable(text: str, most: int) -> str:
     """Foreign text as one printable line."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:4 * most]).split())
+    line = " ".join(plain(text[:4 * most]).split())
     return line if len(line) <= most else line[:most - 1] + "…"
 
 

@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from .plain import plain
+
 STOP, CAUSE = "stop", "cause"
 
 
@@ -42,4 +44,4 @@ def write_cause(directory: Path, cause: str) -> None:
 
 def _line(text: str) -> str:
     """One line: what would break it becomes a space."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(plain(text).split())

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from .procfs import Proc
-from .ties import LISTEN
+from .ties import LISTEN, socket_inode
 from .tree import Identity
 
 STEPD = re.compile(rb"slurmstepd: \[(\d+)\.(batch|\d+)(?:\+\d+)?\]")
@@ -88,10 +88,9 @@ def _srun(proc: Proc, pid: int, start: int, ppid: int) -> Srun:
     try:
         environ = proc.environ(pid)
         job, drops = _int(environ, "SLURM_JOB_ID"), drops_output(proc.cmdline(pid).decode(errors="replace"), environ)
-        inodes = {link[8:-1] for link in (proc.link(pid, "fd", fd) for fd in proc.fds(pid))
-                  if link.startswith("socket:[")}
+        inodes = {socket_inode(proc.link(pid, "fd", fd)) for fd in proc.fds(pid)}
         for socket in proc.sockets(pid):
-            if socket.state == LISTEN and str(socket.inode) in inodes:
+            if socket.state == LISTEN and socket.inode in inodes:
                 ports.add(int(socket.local.rpartition(":")[2], 16))
     except PermissionError:
         pass

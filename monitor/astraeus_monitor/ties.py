@@ -18,6 +18,11 @@ _SEGMENT = re.compile(
 theirs: others lie in /dev/shm that all programs of a node map."""
 
 
+def socket_inode(target: str) -> int | None:
+    """Of what a descriptor's link says: ``socket:[42]``; None: it is no socket."""
+    return int(target[8:-1]) if target.startswith("socket:[") else None
+
+
 def established(sockets: Iterable[Socket]) -> dict[int, tuple[str, str]]:
     """Inode to (local, remote) of established connections whose two ends are known."""
     return {s.inode: (s.local, s.remote) for s in sockets

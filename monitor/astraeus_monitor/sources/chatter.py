@@ -11,6 +11,8 @@ from collections import Counter, deque
 
 import msgspec
 
+from ..plain import plain
+
 SEEN, SPAN_S = 4, 45.0
 """A line is chatter once it was met at so many looks, over so long."""
 MAX_BYTES, MAX_KINDS = 256 << 10, 64
@@ -103,7 +105,7 @@ class Repeats:
         most = self.kinds[min(found, key=lambda text: found[text])]
         others = [kind.points[-1][0] for text, kind in self.kinds.items() if text not in found]
         other = max(self.other, *others, min(self.kinds[text].points[0][0] for text in found))
-        shown = "".join(c if c.isprintable() else " " for c in most.line[:SHOWN].decode(errors="replace")).strip()
+        shown = plain(most.line[:SHOWN].decode(errors="replace")).strip()
         return Chatter(shown, round(most.every() or 0.0, 1), round(now - other, 2))
 
 

@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from ..plain import plain
 from .last_words import END, ERROR, EXIT, GROUP, NOISE, OTHER, kind_of, said
 
 OVER, GOES_ON, ONLY_NOISE = "over", "goes_on", "only_noise"
@@ -93,5 +94,5 @@ def _plainly_goes_on(lines: list[str]) -> bool:
 
 def shown(line: str) -> str:
     """One line of printable text, 200 characters at most."""
-    return "".join(c if c.isprintable() else " " for c in line.strip()[:SHOWN]).strip()
+    return plain(line.strip()[:SHOWN]).strip()
 

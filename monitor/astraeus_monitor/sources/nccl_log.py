@@ -18,6 +18,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ..plain import plain
+
 STUCK, ABORTED, DYING, PEER_GONE = "stuck", "aborted", "dying", "peer_gone"
 AMBIGUOUS, BENIGN, RESTART = "ambiguous", "benign", "restart"
 LINE_MAX = 400
@@ -234,7 +236,7 @@ def _word(kind: str, stack: str, line: bytes, found: re.Match[bytes], rank: byte
     peers = groups.get("peers") or groups.get("peer") or b""
     text = line.decode(errors="replace").strip()
     return Word(
-        kind=kind, stack=stack, line="".join(c if c.isprintable() else " " for c in text[:LINE_MAX]),
+        kind=kind, stack=stack, line=plain(text[:LINE_MAX]),
         rank=_number(rank), op=(groups.get("op") or b"").decode(), seq=_number(groups.get("seq")),
         ran_ms=_number(groups.get("ran")), enqueued=_number(groups.get("enqueued")),
         completed=_number(groups.get("completed")),
