@@ -14,6 +14,8 @@ from . import VERSION, WIRE
 
 MAX_BYTES = 1 << 20
 """A report's size at most."""
+THROUGH_SRUN = ("pipe", "socket", "pty")
+"""Values of ``output_to`` of which slurmstepd holds the other end, and hands on to the step's srun."""
 
 
 class Unknown(msgspec.Struct, omit_defaults=True):

@@ -29,8 +29,6 @@ from .ties import key_of, processes_of
 from .time import FOREVER, Interval, merged, overlap, shared
 from .watch import Facts, watched
 
-THROUGH_SRUN = ("pipe", "socket", "pty")
-"""What slurmstepd holds the other end of, and hands on to the step's srun."""
 Pieces = list[tuple[str, wire.Step]]
 """A step's parts: (node, what it reported)."""
 
@@ -204,7 +202,7 @@ class View:
         stale = node in self.silent
         output_s, output_at = clock.known(worker.output_s, worker.looked_s), clock.at(worker.output_s)
         to, quiet_s, quiet_at = worker.output_to, None, None
-        if to in THROUGH_SRUN and step not in BATCH_STEPS:
+        if to in wire.THROUGH_SRUN and step not in BATCH_STEPS:
             if shared_age is None:  # of what goes through srun its files tell nothing
                 output_s = None
             to = "null" if thrown else to

@@ -10,7 +10,7 @@ from __future__ import annotations
 from astraeus_protocol.report import Edge
 
 from . import say
-from .gang import Gang, Member, Sign, others_of
+from .gang import Gang, Member, Sign, others_wait
 from .limits import BACKOFF_MIN, QUEUE_RATIO, QUEUE_STAYS_S
 
 Found = tuple[list[Member], str]
@@ -23,9 +23,7 @@ def by_edges(gang: Gang) -> tuple[Sign, ...]:
     found, words = _cut(gang, ends)
     if not found:
         found, words = _queued(gang, ends)
-    others, noun = others_of(gang, found)
-    waiting = {id(member) for member in gang.waiting}
-    rest = f"{sum(id(member) in waiting for member in others)} of {len(others)} other {noun} wait"
+    rest = others_wait(gang, found)
     return tuple(Sign(member, "edges", None, words=words, rest=rest) for member in found)
 
 

@@ -111,6 +111,18 @@ def gang_of(step: StepView) -> Gang | None:
     )
 
 
+def others_wait(gang: Gang, found: Sequence[Member]) -> str:
+    """``3 of 3 other ranks wait``, beside these."""
+    others, noun = others_of(gang, found)
+    waiting = {id(member) for member in gang.waiting}
+    return f"{sum(id(member) in waiting for member in others)} of {len(others)} other {noun} wait"
+
+
+def by_rank(member: Member) -> tuple[int, int]:
+    """The order in which members are told."""
+    return member.worker.rank, member.process.local
+
+
 def sign_of(worker: WorkerView, process: ProcessView) -> Sign | None:
     """The state of a worker process that keeps others waiting, if it is in one."""
     if worker.state == "stale" or process.traced or _finished(process) or _just_ended(process):

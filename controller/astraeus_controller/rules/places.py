@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from .gang import Gang, Member, Sign, others_of
+from .gang import Gang, Member, Sign, by_rank, others_of
 from .limits import IDLE_BESIDE_CPU, PLACE_KNOWN_S, PLACE_SAMPLES, PLACE_SHARE, SPIN_BESIDE_CPU
 from .picture import ProcessView
 
@@ -42,7 +42,7 @@ def by_place(gang: Gang) -> tuple[Sign, ...]:
     others, noun = others_of(gang, found)
     rest = f"{len(others)} of {len(others)} other {noun} {_wait(others[0].process, here)}"
     return tuple(Sign(member, "place", None, words=_is(member.process), rest=rest)
-                 for member in sorted(found, key=_by_rank))
+                 for member in sorted(found, key=by_rank))
 
 
 def by_idleness(gang: Gang) -> tuple[Sign, ...]:
@@ -59,7 +59,7 @@ def by_idleness(gang: Gang) -> tuple[Sign, ...]:
     rest = f"{len(spins)} of {len(spins)} other {noun} spin at {min(spins):.0f} % of a core or more"
     return tuple(Sign(member, "idle", None, rest=rest,
                       words=f"uses {used:.1f} % of a core, in {_spelt(member.process)}")
-                 for member, used in sorted(idle, key=lambda one: _by_rank(one[0])))
+                 for member, used in sorted(idle, key=lambda one: by_rank(one[0])))
 
 
 def works(guilty: Sequence[Sign]) -> bool:
@@ -125,7 +125,3 @@ def _spelt(process: ProcessView) -> str:
     if place.channel and place.call:
         return f"{place.channel} ({place.call})"
     return place.channel or place.call or "no system call"
-
-
-def _by_rank(member: Member) -> tuple[int, int]:
-    return member.worker.rank, member.process.local

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from .gang import Gang, Member, Sign, others_of
+from .gang import Gang, Member, Sign, by_rank, others_wait
 from .limits import GROUPS_SAID
 from .picture import StackView
 
@@ -72,12 +72,11 @@ def by_stacks(gang: Gang) -> tuple[Sign, ...]:
     if len(groups) != 2 or 2 * len(groups[0].members) <= len(gang.members):
         return ()
     told = sentence(groups, labels([member for member, _ in found]))
-    beside, called = others_of(gang, groups[1].members)
-    wait = sum(any(member is one for one in gang.waiting) for member in beside)
-    elsewhere = sorted(groups[1].members, key=lambda m: (m.worker.rank, m.process.local))
+    rest = others_wait(gang, groups[1].members)
+    elsewhere = sorted(groups[1].members, key=by_rank)
     words = f"stands out by its Python stack: {told}"
-    return tuple(Sign(member, "stack", None, words="stands out, too" if at else words,
-                      rest=f"{wait} of {len(beside)} other {called} wait") for at, member in enumerate(elsewhere))
+    return tuple(Sign(member, "stack", None, words="stands out, too" if at else words, rest=rest)
+                 for at, member in enumerate(elsewhere))
 
 
 def fresh(gang: Gang) -> list[tuple[Member, Frames]]:

@@ -6,6 +6,8 @@ from collections import deque
 from statistics import median
 from typing import Any
 
+from astraeus_protocol.report import THROUGH_SRUN
+
 from ..look import SrunLook
 from ..outputs import PATH_KINDS, File
 from ..tree import Identity, ProcLook
@@ -203,7 +205,7 @@ WORDS = {"null": "output goes to /dev/null", "pty": "output goes to a terminal",
 
 def through_srun(to: str, step: str) -> bool:
     """Whether what a worker's files don't hold goes through its step's srun."""
-    return step not in ALONE and to in ("pipe", "socket", "pty")
+    return step not in ALONE and to in THROUGH_SRUN
 
 
 def reason(to: str, step: str) -> str:
