@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from astraeus_protocol.names import worker_name
-from astraeus_protocol.report import Stack
+from astraeus_protocol.readings import Stack
 
 from .fleet.view import fold
 from .rules import stacks

@@ -6,7 +6,7 @@ import sqlite3
 import zlib
 
 import msgspec
-from astraeus_protocol.report import Stacks
+from astraeus_protocol.readings import Stacks
 from msgspec import structs
 
 PER_JOB = 8

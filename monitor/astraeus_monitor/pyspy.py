@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
-from astraeus_protocol.report import ThreadStack
+from astraeus_protocol.readings import ThreadStack
 
 from .plain import plain
 from .probes import first_to_go, reaped

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 from astraeus_protocol import report
+from astraeus_protocol.readings import Stack, ThreadStack
 
 from . import pyspy
 from .clock import Clock
@@ -41,7 +42,7 @@ class Asked:
 
     def __init__(self, command: report.TakeStacks) -> None:
         self.command = command
-        self.taken: list[report.Stack] = []
+        self.taken: list[Stack] = []
         self.at = 0.0
         self.unknown = ""
         self.done = self.told = False
@@ -152,12 +153,12 @@ class Stacks:
         room, taken = ROOM // max(1, len(found)), []
         for step, worker, process in found:
             look = looks.get(process.id) or pyspy.StackLook(*process.id, unknown=why or "py-spy's child ended early")
-            taken.append(report.Stack(
+            taken.append(Stack(
                 look.pid, look.start, step.step, worker.rank, process.local, process.rank, frames=look.frames,
                 threads=fitting(look.threads, room), unknown=look.unknown))
         self._answer(job, asked, taken, "")
 
-    def _answer(self, job: JobWatch, asked: Asked, taken: list[report.Stack], why: str) -> None:
+    def _answer(self, job: JobWatch, asked: Asked, taken: list[Stack], why: str) -> None:
         asked.taken, asked.unknown, asked.at, asked.done = taken, why, self.clock.boot(), True
         say_once(f"stacks {job.job}", f"job {job.job}: stacks: {why}" if why else "")
         if self.of.get(job.job) is asked:
@@ -181,7 +182,7 @@ def _unfit(process: ProcessWatch, now: float) -> str:
     return ""
 
 
-def fitting(threads: list[report.ThreadStack], room: int) -> list[report.ThreadStack]:
+def fitting(threads: list[ThreadStack], room: int) -> list[ThreadStack]:
     """As many of them as fit into so many characters."""
     kept = []
     for thread in threads:

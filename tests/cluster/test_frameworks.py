@@ -106,18 +106,10 @@ def openmpi(site: Site) -> Site:
     return site
 
 
-def test_open_mpi_by_srun(openmpi: Site) -> None:
-    """Survivors spin; on one node they share no connection."""
-    training = train(openmpi, "mpi4py", "srun-pmix", fault="sigstop")
-    training.fault()
-    stalls(training, "state", "is stopped (state T)")
-    healed = heals(training)
-    training.end(expect="stalled", by="state", seen="T", **healed)
-
-
-@pytest.mark.full
-def test_open_mpi_by_mpirun(openmpi: Site) -> None:
-    training = train(openmpi, "mpi4py", "mpirun", fault="sigstop")
+@pytest.mark.parametrize("launcher", ["srun-pmix", pytest.param("mpirun", marks=pytest.mark.full)])
+def test_open_mpi(openmpi: Site, launcher: str) -> None:
+    """Survivors spin; on one node they share no connection, but memory."""
+    training = train(openmpi, "mpi4py", launcher, fault="sigstop")
     training.fault()
     stalls(training, "state", "is stopped (state T)")
     healed = heals(training)

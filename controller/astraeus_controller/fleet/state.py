@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from astraeus_protocol import report as wire
+from astraeus_protocol.readings import Stack
 from astraeus_protocol.settings import Settings, settings_from
 
 from ..slurm.types import JobFacts, JobRow
@@ -71,7 +72,7 @@ class StepMemory:
         self._raw: dict[str, str] | None = None
         self._settings = Settings()
 
-    def learn_stack(self, ask: str, stack: wire.Stack, now: float) -> None:
+    def learn_stack(self, ask: str, stack: Stack, now: float) -> None:
         """Take in where a process's main thread is."""
         if ask != self.stacks_ask:
             self.stacks_ask, self.stacks = ask, {}

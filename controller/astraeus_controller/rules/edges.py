@@ -7,7 +7,7 @@ into the rank that was cut off. Bytes sent say nothing of either.
 
 from __future__ import annotations
 
-from astraeus_protocol.report import Edge
+from astraeus_protocol.readings import Edge
 
 from . import say
 from .gang import Gang, Member, Sign, others_wait

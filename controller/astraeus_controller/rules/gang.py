@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 
 import msgspec
-from astraeus_protocol.report import Wait
+from astraeus_protocol.readings import Wait
 
 from .limits import D_STATE_S, DEATH_SETTLES_S, TERM_SETTLES_S
 from .picture import ProcessView, StepView, WorkerView

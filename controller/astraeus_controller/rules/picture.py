@@ -8,7 +8,7 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
-from astraeus_protocol.report import Chatter, Edge, Finished, Oom, Place, Said, Wait
+from astraeus_protocol.readings import Chatter, Edge, Finished, Oom, Place, Said, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from astraeus_protocol.durations import say_seconds
-from astraeus_protocol.report import Wait
+from astraeus_protocol.readings import Wait
 
 from . import stacks
 from .gang import Gang, Member, Sign

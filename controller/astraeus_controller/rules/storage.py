@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from astraeus_protocol.report import Wait
+from astraeus_protocol.readings import Wait
 
 from .limits import D_STATE_S
 from .picture import ProcessView, WorkerView

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from astraeus_protocol import report
+from astraeus_protocol import readings, report
 
 DOC = Path(__file__).parents[3] / "docs" / "report.md"
 BEGIN, END = "<!-- fields -->\n", "<!-- /fields -->\n"
@@ -18,8 +18,8 @@ ORDER = ("Report", "Job", "Step", "Worker", "Metric", "Oom", "Process", "Wait", 
 
 def tables() -> str:
     """One heading and table for each record."""
-    tree = ast.parse(Path(report.__file__).read_text(encoding="utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    trees = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in (report, readings)]
+    classes = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
     return "\n".join(_table(name, classes[name]) for name in ORDER)
 
 

@@ -16,6 +16,7 @@ from astraeus_monitor.looks import Looks
 from astraeus_monitor.obey import obey
 from astraeus_monitor.procfs import Proc
 from astraeus_protocol import report
+from astraeus_protocol.readings import Stack, ThreadStack
 
 from .conftest import FakeClock, FakeProc
 from .test_job import Lab
@@ -70,7 +71,7 @@ class TestParse:
         data = msgspec.json.encode([thread(9, *WAITS, name="w1"), thread(8, *WAITS, name="w0"), thread(7, *LOCK)])
         look = pyspy.parse(data, 7, 70, {7})
         assert look.frames == ["next_batch (loader.py:41)", "main (train.py:88)"]
-        assert look.threads == [report.ThreadStack("w1", 2, ["Condition.wait (threading.py:327)",
+        assert look.threads == [ThreadStack("w1", 2, ["Condition.wait (threading.py:327)",
                                                             "Event.wait (threading.py:629)"])]
 
     @pytest.mark.parametrize(("data", "why"), [
@@ -257,7 +258,7 @@ def test_one_job_at_a_time(rig: Rig, lab: Lab, fake: Callable[[str], str], tmp_p
 
 
 def test_too_much_for_a_report() -> None:
-    stack = report.Stack(1, 1, "0", 0, frames=["f" * 100], threads=[report.ThreadStack("t", 1, ["g" * 900])])
+    stack = Stack(1, 1, "0", 0, frames=["f" * 100], threads=[ThreadStack("t", 1, ["g" * 900])])
     job = report.Job(7, "n", stacks=report.Stacks("a1", taken=[stack] * 10))
     made = report.Report("c1", "b", "s", 1, "n", 0.0, jobs=[job])
     build.encode(made, 5000)

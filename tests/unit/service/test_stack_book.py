@@ -18,13 +18,14 @@ from astraeus_controller.fleet import Fleet
 from astraeus_controller.stacks import AGAIN_S, APART_S, WAIT_S, StackBook
 from astraeus_controller.store import Store
 from astraeus_protocol import report as wire
+from astraeus_protocol.readings import Stack, ThreadStack
 from fake_slurm import job
 from msgspec import structs
 from service_kit import finding
 from test_service import World, stuck, until
 
-LOCK = wire.Stack(77, 1, "0", 0, frames=["next_batch (loader.py:41)"],
-                  threads=[wire.ThreadStack("w0", 7, ["wait (t:1)"])])
+LOCK = Stack(77, 1, "0", 0, frames=["next_batch (loader.py:41)"],
+                  threads=[ThreadStack("w0", 7, ["wait (t:1)"])])
 
 
 def gang(rank: int, *, stacks: wire.Stacks | None = None, gone_s: float = 100, quiet_s: float = 200) -> wire.Job:
@@ -39,7 +40,7 @@ def gang(rank: int, *, stacks: wire.Stacks | None = None, gone_s: float = 100, q
 
 
 def told(rank: int, ask: str, frame: str) -> wire.Stacks:
-    return wire.Stacks(ask, taken=[wire.Stack(70 + rank, 1, "0", rank, frames=[frame])])
+    return wire.Stacks(ask, taken=[Stack(70 + rank, 1, "0", rank, frames=[frame])])
 
 
 class Desk:
@@ -247,7 +248,7 @@ def test_a_rank_at_a_debuggers_prompt_is_under_a_debugger(desk: Desk) -> None:
     for rank in range(4):
         frames = ["select (selectors.py:468)", "Pdb.interaction (pdb.py:363)"] if rank == 2 else ["recv (a.py:3)"]
         desk.report(f"c{rank + 1}", gang(rank, stacks=wire.Stacks("a", taken=[
-            wire.Stack(70 + rank, 1, "0", rank, frames=frames)])))
+            Stack(70 + rank, 1, "0", rank, frames=frames)])))
     [picture] = desk.fleet.pictures(desk.now, [123])
     assert [w.processes[0].traced for w in picture.job.steps[0].workers] == [False, False, True, False]
     desk.report("c3", gang(2, gone_s=0))
