@@ -107,8 +107,13 @@ class Faults(Hosts):
         self.on_each(self._chosen(nodes), self._mount_store)
 
     def hang_store(self, nodes: Sequence[str] | None = None) -> None:
-        """From now on whoever asks the store waits, until heal_store."""
-        self.on_each(self._chosen(nodes), lambda node: self.run(node, ["pkill", "-STOP", "-x", "storefs"], check=True))
+        """A second from now, on all nodes at once, until heal_store: whoever asks the store waits.
+
+        One after the other, the first node's rank was often the only one that asked: the others waited for it.
+        """
+        left = f"$(awk -v at={time.time() + 1:.3f} -v now=$(date +%s.%N) 'BEGIN {{ print at > now ? at - now : 0 }}')"
+        self.on_each(self._chosen(nodes), lambda node: self.run(
+            node, ["sh", "-c", f"sleep {left}; pkill -STOP -x storefs"], check=True))
 
     def heal_store(self, nodes: Sequence[str] | None = None) -> None:
         """It answers again, those too who have waited. Nothing happens where it is not mounted."""
