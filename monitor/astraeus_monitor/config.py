@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from astraeus_protocol.settings import is_extended_regex
 
-from .sender import split
+from .talk.sender import split
 
 PATH = Path("/etc/astraeus/astraeus.toml")
 

@@ -11,20 +11,21 @@ from pathlib import Path
 
 from astraeus_protocol import report, signing
 
-from . import build, clocks
 from .clock import Clock, boot_id
 from .config import Config
-from .job import JobWatch
+from .host.procfs import Proc
 from .lock import Lock
 from .log import fenced, say, say_once
-from .looks import Looks
-from .obey import obey
-from .procfs import Proc
 from .registry import JobEntry, Registry
+from .rounds.looks import Looks
 from .sampler import Sampler
-from .sender import Made, Sender
+from .talk import build
+from .talk.obey import obey
+from .talk.sender import Made, Sender
 from .wake import Wake
-from .watch import StepWatch
+from .watch import clocks
+from .watch.job import JobWatch
+from .watch.step import StepWatch
 
 IDLE_WAKE_S = 60.0
 RETRY_FILES_S = 30.0

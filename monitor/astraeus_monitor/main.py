@@ -13,10 +13,10 @@ from astraeus_protocol import VERSION
 
 from . import config as configs
 from .config import Config
+from .host.procfs import Proc
 from .lock import Lock
 from .log import say, say_once
 from .loop import Monitor
-from .procfs import Proc
 
 USAGE = """usage: astraeus-monitor run [options]
        astraeus-monitor read output PATH... [--json] [--watch SECONDS]
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _read(words: list[str]) -> int:
-    from . import read
+    from .reading import read
 
     try:
         return read.main(words)

@@ -6,11 +6,11 @@ import selectors
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from .exits import Exits
-from .job import JobWatch
-from .kept import Kept
+from .host.exits import Exits
+from .host.kept import Kept
+from .host.procfs import Proc
 from .log import fenced
-from .procfs import Proc
+from .watch.job import JobWatch
 
 
 class Sampler:

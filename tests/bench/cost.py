@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host.procfs import Proc
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 PROC = Proc()

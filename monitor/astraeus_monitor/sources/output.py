@@ -8,9 +8,9 @@ from typing import Any
 
 from astraeus_protocol.report import THROUGH_SRUN
 
-from ..look import SrunLook
-from ..outputs import PATH_KINDS, File
-from ..tree import Identity, ProcLook
+from ..host.outputs import PATH_KINDS, File
+from ..host.tree import Identity, ProcLook
+from ..probes.look import SrunLook
 from .written import GROWTH as BULK
 
 MAX_FILES, MAX_SRUNS = 64, 64

@@ -8,11 +8,11 @@ from typing import Any
 
 from astraeus_protocol import report
 
-from ..closer import CloserWatch
-from ..procfs import Stat, Status
-from ..pulse import Pulse
-from ..tree import SHELLS, Identity, ProcLook
-from ..waits import WaitWatch
+from ..host.procfs import Stat, Status
+from ..host.tree import SHELLS, Identity, ProcLook
+from ..probes.closer import CloserWatch
+from ..probes.waits import WaitWatch
+from ..sources.pulse import Pulse
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 HELD = "TtZDX"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tree import Identity, ProcLook, is_copy, judge
+from ..host.tree import Identity, ProcLook, is_copy, judge
 
 GROWTH = 1 << 20
 """Bytes per look from which the tree is writing."""

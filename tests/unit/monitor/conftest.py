@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor.clock import Clock
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host.procfs import Proc
 
 
 class FakeClock(Clock):

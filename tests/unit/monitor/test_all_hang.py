@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from astraeus_monitor import looker, looks, survey, tail
 from astraeus_monitor.config import Config
-from astraeus_monitor.looks import Looks
+from astraeus_monitor.host import survey
 from astraeus_monitor.loop import Monitor
+from astraeus_monitor.probes import looker, tail
+from astraeus_monitor.rounds import looks
+from astraeus_monitor.rounds.looks import Looks
 from astraeus_monitor.sources import gpu
 from astraeus_protocol import report
 

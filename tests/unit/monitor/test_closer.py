@@ -10,17 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import closers, inet_diag, oom, ties
-from astraeus_monitor.cgroups import cgroups_of
 from astraeus_monitor.clock import Clock
-from astraeus_monitor.closer import CloserWatch, EdgeSeen, EdgesSeen, PlaceSeen, look_closer
-from astraeus_monitor.inet_diag import Connection
-from astraeus_monitor.job import JobWatch
-from astraeus_monitor.looks import Looks
-from astraeus_monitor.obey import obey
-from astraeus_monitor.oom import OomWatch
-from astraeus_monitor.procfs import Proc
-from astraeus_monitor.tree import ProcLook
+from astraeus_monitor.host import inet_diag, oom, ties
+from astraeus_monitor.host.cgroups import cgroups_of
+from astraeus_monitor.host.inet_diag import Connection
+from astraeus_monitor.host.oom import OomWatch
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.host.tree import ProcLook
+from astraeus_monitor.probes.closer import CloserWatch, EdgeSeen, EdgesSeen, PlaceSeen, look_closer
+from astraeus_monitor.rounds import closers
+from astraeus_monitor.rounds.looks import Looks
+from astraeus_monitor.talk.obey import obey
+from astraeus_monitor.watch.job import JobWatch
 from astraeus_protocol.report import Reply
 
 from .conftest import FakeProc

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from astraeus_monitor.look import Ask, Memory, TaskAsk, TaskLook, look
-from astraeus_monitor.procfs import Proc
-from astraeus_monitor.stopfile import write_stop
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.probes.look import Ask, Memory, TaskAsk, TaskLook, look
+from astraeus_monitor.talk.stopfile import write_stop
 
 from .conftest import FakeProc
 from .test_tree import see, workers

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import build, config, stopfile
+from astraeus_monitor import config
 from astraeus_monitor.registry import Registry
+from astraeus_monitor.talk import build, stopfile
 from astraeus_protocol import report
 
 

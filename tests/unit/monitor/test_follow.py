@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import follow
-from astraeus_monitor.follow import ASK_ENCODER, Counted, FileAsk, FileRead, Follow, FollowAsk
-from astraeus_monitor.follower import Follower, decoded
-from astraeus_monitor.probes import LATE, Probes
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.host.tree import Identity
+from astraeus_monitor.probes import follow
+from astraeus_monitor.probes.children import LATE, Probes
+from astraeus_monitor.probes.follow import ASK_ENCODER, Counted, FileAsk, FileRead, Follow, FollowAsk
+from astraeus_monitor.rounds.follower import Follower, decoded
 from astraeus_monitor.sources.chatter import Repeats
-from astraeus_monitor.tree import Identity
 
 from .test_nccl_log import BAR, CAUGHT, MARK
 from .test_probes import Rig

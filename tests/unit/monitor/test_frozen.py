@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from astraeus_monitor.cgroups import cgroups_of
-from astraeus_monitor.frozen import is_frozen
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host.cgroups import cgroups_of
+from astraeus_monitor.host.frozen import is_frozen
+from astraeus_monitor.host.procfs import Proc
 
 JOB = "/slurm_c1/uid_1001/job_7/step_0"
 

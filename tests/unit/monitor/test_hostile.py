@@ -9,19 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import build, clocks, config, obey, stopfile, survey
+from astraeus_monitor import config
 from astraeus_monitor.clock import Clock
-from astraeus_monitor.exits import Exits
-from astraeus_monitor.job import JobWatch
+from astraeus_monitor.host import survey
+from astraeus_monitor.host.exits import Exits
 from astraeus_monitor.log import fenced
-from astraeus_monitor.look import Ask, Memory, SrunLook, TaskAsk, TaskLook, look
-from astraeus_monitor.looks import Looks
+from astraeus_monitor.probes.look import Ask, Memory, SrunLook, TaskAsk, TaskLook, look
 from astraeus_monitor.registry import Registry
+from astraeus_monitor.rounds.looks import Looks
 from astraeus_monitor.sampler import Sampler
-from astraeus_monitor.sender import parse
 from astraeus_monitor.sources import gpu
 from astraeus_monitor.sources.output import Sruns
-from astraeus_monitor.watch import integer, maybe_integer, seconds
+from astraeus_monitor.talk import build, obey, stopfile
+from astraeus_monitor.talk.sender import parse
+from astraeus_monitor.watch import clocks
+from astraeus_monitor.watch.job import JobWatch
+from astraeus_monitor.watch.step import integer, maybe_integer, seconds
 from astraeus_protocol import report
 
 from .conftest import FakeProc

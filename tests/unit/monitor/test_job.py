@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import clocks, survey
-from astraeus_monitor.job import JobWatch
-from astraeus_monitor.look import look
-from astraeus_monitor.looks import sort_lines
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host import survey
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.probes.look import look
+from astraeus_monitor.rounds.looks import sort_lines
+from astraeus_monitor.watch import clocks
+from astraeus_monitor.watch.job import JobWatch
 from astraeus_protocol import report
 from msgspec import json
 

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from astraeus_monitor.kept import Kept
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host.kept import Kept
+from astraeus_monitor.host.procfs import Proc
 
 from .conftest import FakeProc
 

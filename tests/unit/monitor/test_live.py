@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor.config import Config
+from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.loop import Monitor
-from astraeus_monitor.procfs import Proc
 from astraeus_protocol import report
 
 RING = """

@@ -6,17 +6,17 @@ import selectors
 
 import msgspec
 import pytest
-from astraeus_monitor import logs
 from astraeus_monitor.clock import Clock
-from astraeus_monitor.follow import Counted, FileRead, FollowAsk
-from astraeus_monitor.follower import Followers
-from astraeus_monitor.logs import NO_INODE, SHARED, JobLogs
-from astraeus_monitor.look import File, SrunLook, TaskLook
-from astraeus_monitor.probes import Probes
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.host.tree import ProcLook
+from astraeus_monitor.host.userfile import MAX_HOLDERS
+from astraeus_monitor.probes.children import Probes
+from astraeus_monitor.probes.follow import Counted, FileRead, FollowAsk
+from astraeus_monitor.probes.look import File, SrunLook, TaskLook
+from astraeus_monitor.rounds.follower import Followers
 from astraeus_monitor.sources.nccl_log import Word
-from astraeus_monitor.tail import MAX_HOLDERS
-from astraeus_monitor.tree import ProcLook
+from astraeus_monitor.watch import logs
+from astraeus_monitor.watch.logs import NO_INODE, SHARED, JobLogs
 
 from .conftest import FakeProc
 from .test_job import Lab, lab  # noqa: F401 - a fixture

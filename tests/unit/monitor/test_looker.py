@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor.clock import Clock
-from astraeus_monitor.look import Ask, Memory, SrunAsk, TaskAsk
-from astraeus_monitor.looker import Area, Looker
-from astraeus_monitor.looks import sort_lines
-from astraeus_monitor.probes import BUSY, Probes
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.probes.children import BUSY, Probes
+from astraeus_monitor.probes.look import Ask, Memory, SrunAsk, TaskAsk
+from astraeus_monitor.probes.looker import Area, Looker
+from astraeus_monitor.rounds.looks import sort_lines
 from astraeus_protocol import report
 
 from .conftest import FakeProc
@@ -111,7 +111,7 @@ def test_one_killed_by_others_between_two_looks_is_made_anew(lab: Lab) -> None:
 
 
 def test_one_left_behind_bars_its_own_job_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    import astraeus_monitor.probes as probes
+    import astraeus_monitor.probes.children as probes
 
     monkeypatch.setattr(probes, "reaped", lambda pid, patience=0: False)
     lab.start(lab.ask(103), deadline_s=0.1)
@@ -179,9 +179,9 @@ def test_an_srun_that_is_gone_says_nothing(lab: Lab) -> None:
 
 def test_a_job_whose_srun_hangs_is_unknown_and_then_looked_at_alone(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import astraeus_monitor.looker
-    from astraeus_monitor.job import JobWatch
-    from astraeus_monitor.looks import Looks
+    import astraeus_monitor.probes.looker
+    from astraeus_monitor.rounds.looks import Looks
+    from astraeus_monitor.watch.job import JobWatch
 
     from .test_job import FACTS, STEP
 
@@ -191,7 +191,7 @@ def test_a_job_whose_srun_hangs_is_unknown_and_then_looked_at_alone(
                 signal.pause()
             return super().io(pid)
 
-    monkeypatch.setattr(astraeus_monitor.looker.Looker.start, "__defaults__", (0.3,))
+    monkeypatch.setattr(astraeus_monitor.probes.looker.Looker.start, "__defaults__", (0.3,))
     rig, proc = Rig(), HangingSrun(tmp_path / "proc")
     seen: list[int] = []
     looks = Looks(rig.selector, rig.clock, proc, lambda: seen.append(1))

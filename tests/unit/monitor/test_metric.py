@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from astraeus_monitor import metrics
-from astraeus_monitor.job import JobWatch
-from astraeus_monitor.probes import Probes
-from astraeus_monitor.procfs import Proc
-from astraeus_monitor.scrape import DECODER, MetricAsk, MetricLook, scrape
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.host.textfile import MAX_BYTES
+from astraeus_monitor.probes.children import Probes
+from astraeus_monitor.probes.scrape import DECODER, MetricAsk, MetricLook, scrape
+from astraeus_monitor.rounds import metrics
 from astraeus_monitor.sources.exposition import Series
 from astraeus_monitor.sources.metric import MetricClock, of_rank
-from astraeus_monitor.textfile import MAX_BYTES
+from astraeus_monitor.watch.job import JobWatch
 from astraeus_protocol import report
 
 from .test_probes import Rig

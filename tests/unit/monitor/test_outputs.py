@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from astraeus_monitor import read_output, survey
-from astraeus_monitor.look import Ask, Memory, SrunAsk, SrunLook, TaskAsk, TaskLook, look
-from astraeus_monitor.outputs import log_like
-from astraeus_monitor.procfs import FdInfo
+from astraeus_monitor.host import survey
+from astraeus_monitor.host.outputs import log_like
+from astraeus_monitor.host.procfs import FdInfo
+from astraeus_monitor.host.tree import ProcLook
+from astraeus_monitor.probes.look import Ask, Memory, SrunAsk, SrunLook, TaskAsk, TaskLook, look
+from astraeus_monitor.reading import read_output
 from astraeus_monitor.sources import output as out
-from astraeus_monitor.tree import ProcLook
 
 from .conftest import FakeProc
 from .test_job import Lab

@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from astraeus_monitor.clock import Clock
-from astraeus_monitor.exits import Exits
-from astraeus_monitor.look import Ask, TaskAsk
-from astraeus_monitor.looks import Looks
-from astraeus_monitor.probes import Probes
-from astraeus_monitor.servant import Servant
+from astraeus_monitor.host.exits import Exits
+from astraeus_monitor.probes.children import Probes
+from astraeus_monitor.probes.look import Ask, TaskAsk
+from astraeus_monitor.probes.servant import Servant
+from astraeus_monitor.rounds.looks import Looks
 
 from .conftest import FakeProc
 from .test_job import FACTS, STEP
@@ -154,7 +154,7 @@ class HangingProc(FakeProc):
 
 
 def test_a_process_that_hangs_costs_its_own_worker_only(rig: Rig, tmp_path: Path) -> None:
-    from astraeus_monitor.job import JobWatch
+    from astraeus_monitor.watch.job import JobWatch
 
     proc = HangingProc(tmp_path / "proc")
     seen: list[int] = []
@@ -181,7 +181,7 @@ def test_a_process_that_hangs_costs_its_own_worker_only(rig: Rig, tmp_path: Path
 
 
 def test_those_that_answered_before_come_first(tmp_path: Path) -> None:
-    from astraeus_monitor.job import JobWatch
+    from astraeus_monitor.watch.job import JobWatch
 
     job = JobWatch(7, FACTS, tmp_path, 1000, 5)
     job.feed("0", [("step", STEP)], 1000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from astraeus_monitor.pulse import Pulse
+from astraeus_monitor.sources.pulse import Pulse
 
 
 class Heart:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from astraeus_monitor.clock import Clock
+from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.main import main
-from astraeus_monitor.procfs import Proc
-from astraeus_monitor.read_process import ProcessReading, process, text
+from astraeus_monitor.reading.read_process import ProcessReading, process, text
 
 
 @pytest.fixture

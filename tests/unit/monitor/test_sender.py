@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
-import astraeus_monitor.sender
+import astraeus_monitor.talk.sender
 import pytest
 from astraeus_monitor.config import Config
 from astraeus_monitor.loop import Monitor
-from astraeus_monitor.sender import literal, parse, split
+from astraeus_monitor.talk.sender import literal, parse, split
 from astraeus_protocol import report, signing
 
 KEY = b"k" * 40
@@ -67,8 +67,8 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pauses between tries, ten times as short."""
-    assert astraeus_monitor.sender.BACKOFF_S == (1, 2, 4, 8, 15)
-    monkeypatch.setattr(astraeus_monitor.sender, "BACKOFF_S", (0.1, 0.2, 0.4, 0.8, 1.5))
+    assert astraeus_monitor.talk.sender.BACKOFF_S == (1, 2, 4, 8, 15)
+    monkeypatch.setattr(astraeus_monitor.talk.sender, "BACKOFF_S", (0.1, 0.2, 0.4, 0.8, 1.5))
 
 
 @pytest.fixture

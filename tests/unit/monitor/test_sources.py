@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import ties
-from astraeus_monitor.look import Ask, File, Memory, SrunLook, TaskAsk, TaskLook, look, output_kind
-from astraeus_monitor.procfs import Socket, Stat
+from astraeus_monitor.host import ties
+from astraeus_monitor.host.procfs import Socket, Stat
+from astraeus_monitor.host.stopped import Stopped
+from astraeus_monitor.host.tree import ProcLook
+from astraeus_monitor.probes.look import Ask, File, Memory, SrunLook, TaskAsk, TaskLook, look, output_kind
 from astraeus_monitor.sources import output as out
 from astraeus_monitor.sources.process import Roster
 from astraeus_monitor.sources.written import TreeCpu, Written
-from astraeus_monitor.stopped import Stopped
-from astraeus_monitor.tree import ProcLook
 
 from .conftest import FakeProc, tcp_line
 

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from astraeus_monitor import build, config, pyspy
-from astraeus_monitor.looks import Looks
-from astraeus_monitor.obey import obey
-from astraeus_monitor.procfs import Proc
+from astraeus_monitor import config
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.probes import pyspy
+from astraeus_monitor.rounds.looks import Looks
+from astraeus_monitor.talk import build
+from astraeus_monitor.talk.obey import obey
 from astraeus_protocol import report
 from astraeus_protocol.readings import Stack, ThreadStack
 

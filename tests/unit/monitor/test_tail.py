@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from astraeus_monitor import tails
 from astraeus_monitor.clock import Clock
-from astraeus_monitor.looks import Looks
-from astraeus_monitor.probes import Probes, fork_into
-from astraeus_monitor.procfs import Proc
-from astraeus_monitor.tail import DECODER, LONGER_TAIL, TailAsk, TailLook, become, read
+from astraeus_monitor.host.procfs import Proc
+from astraeus_monitor.host.userfile import become
+from astraeus_monitor.probes.children import Probes, fork_into
+from astraeus_monitor.probes.tail import DECODER, LONGER_TAIL, TailAsk, TailLook, read
+from astraeus_monitor.rounds import tails
+from astraeus_monitor.rounds.looks import Looks
 
 from .conftest import FakeProc
 from .test_job import Lab

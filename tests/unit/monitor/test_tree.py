@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from astraeus_monitor.look import Ask, Memory, TaskAsk, TaskLook, look
-from astraeus_monitor.tree import judge
+from astraeus_monitor.host.tree import judge
+from astraeus_monitor.probes.look import Ask, Memory, TaskAsk, TaskLook, look
 
 from .conftest import FakeProc
 

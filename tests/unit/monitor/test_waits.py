@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import calls
-from astraeus_monitor.job import JobWatch
-from astraeus_monitor.looks import Looks
+from astraeus_monitor.host import calls
+from astraeus_monitor.host.stores import Mount, family_of, parse_mounts, store_of
+from astraeus_monitor.host.tree import ProcLook
+from astraeus_monitor.probes.waits import WaitSeen, WaitWatch, look_at_waits
+from astraeus_monitor.rounds.looks import Looks
 from astraeus_monitor.sources.process import ProcessWatch
-from astraeus_monitor.stores import Mount, family_of, parse_mounts, store_of
-from astraeus_monitor.tree import ProcLook
-from astraeus_monitor.waits import WaitSeen, WaitWatch, look_at_waits
+from astraeus_monitor.watch.job import JobWatch
 
 from .conftest import FakeProc
 from .test_job import FACTS, STEP

@@ -1,0 +1,1 @@
+"""``astraeus-monitor read``: one source, read once, for a person."""

@@ -1,0 +1,1 @@
+"""Which question is asked when, of whom, and where the answer goes."""

@@ -1,0 +1,1 @@
+"""The report that goes to the controller and the commands that come back."""

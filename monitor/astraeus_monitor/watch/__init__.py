@@ -1,0 +1,1 @@
+"""What is kept of a job, its steps and their workers between two looks."""
