@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from astraeus_protocol.report import Edge, Place
+from astraeus_protocol.readings import Edge, Place
 
 from scorecard.people import FAULT, FUTEX, RUNS, SPINS, edges, place, quiet, state, stuck
 from scorecard.world import FAR, World, every

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from astraeus_protocol.report import Edge, Place, Wait
+from astraeus_protocol.readings import Edge, Place, Wait
 
 from scorecard.world import FAR, Proc, Rank, Times, World, every
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from astraeus_protocol.report import Said
+from astraeus_protocol.readings import Said
 
 from scorecard.lookalikes import nothing
 from scorecard.people import FAULT, SITE_60S, gang

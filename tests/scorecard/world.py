@@ -12,24 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.report import (
-    Edge,
-    Finished,
-    Gpu,
-    Job,
-    Metric,
-    Oom,
-    Place,
-    Process,
-    Report,
-    Said,
-    Stack,
-    Stacks,
-    Step,
-    Unknown,
-    Wait,
-    Worker,
-)
+from astraeus_protocol.readings import Edge, Finished, Gpu, Metric, Oom, Place, Said, Stack, Stacks, Unknown, Wait
+from astraeus_protocol.report import Job, Process, Report, Step, Worker
 
 BOOT = 50_000.0
 """CLOCK_BOOTTIME of the controller at second 0."""

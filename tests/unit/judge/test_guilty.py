@@ -10,7 +10,7 @@ from astraeus_controller.rules.edges import by_edges
 from astraeus_controller.rules.gang import Gang, gang_of
 from astraeus_controller.rules.guilty import culprits
 from astraeus_controller.rules.picture import WorkerView
-from astraeus_protocol.report import Edge, Oom, Place
+from astraeus_protocol.readings import Edge, Oom, Place
 from msgspec import structs
 
 from .views import NOW, odd, picture, process, worker

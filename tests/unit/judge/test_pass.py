@@ -9,7 +9,7 @@ from astraeus_controller.config import Config
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.judging.pass_ import Change, Pass
 from astraeus_controller.rules.picture import Picture
-from astraeus_protocol.report import Finished, Wait
+from astraeus_protocol.readings import Finished, Wait
 from msgspec import structs
 
 from .views import NOW, gpu, odd, picture, process, waiting, worker

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from astraeus_controller.rules import Conclusion, judge
-from astraeus_protocol.report import Finished, Wait
+from astraeus_protocol.readings import Finished, Wait
 from msgspec import structs
 
 from .views import NOW, gpu, odd, picture, process, shows, waiting, worker

@@ -17,7 +17,7 @@ from astraeus_controller.rules.picture import (
 )
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import Store
-from astraeus_protocol.report import Wait
+from astraeus_protocol.readings import Wait
 from service_kit import SINCE, finding
 
 GOOD = Facts(act=True, stalled=True, state="RUNNING", ranks=8, run_time_s=1800, progressed_s=700)
