@@ -12,7 +12,6 @@ class Unknown(msgspec.Struct, omit_defaults=True):
     reason: str
 
 
-
 class Gpu(msgspec.Struct, omit_defaults=True):
     """One GPU of a worker."""
 
@@ -27,7 +26,71 @@ class Gpu(msgspec.Struct, omit_defaults=True):
     """It was busy at some time in this attempt."""
     looked_s: float = 0
     """Since it was last looked at: ``idle_s`` beyond that is not known to be idle."""
+    mig: str = ""
+    """UUID of the instance that the worker has of it; "" where it has the whole."""
+    sm_mhz: float | None = None
+    """SM clock at the last look."""
+    sm_max_mhz: float | None = None
+    reasons: int | None = None
+    """Why its clock is held, at the last look: bits of NVML's nvmlClocksEventReasons."""
+    held_s: dict[str, float] = {}
+    """Seconds in this attempt for which its clock was held, by NVML's reason (sw_power_cap, sw_thermal, hw_thermal,
+    hw_power_brake, sync_boost), of those reasons that the driver counts time of."""
+    temp_c: float | None = None
+    slowdown_c: float | None = None
+    """The temperature at which the hardware slows down."""
+    power_w: float | None = None
+    limit_w: float | None = None
+    """The limit that is enforced."""
+    power_usual_w: float | None = None
+    """Median of its power while its worker progressed in this attempt; None before 20 samples."""
+    errors: dict[str, int] = {}
+    """What grew in this attempt, by how much: ecc_corrected, ecc_uncorrected, remapped_rows; and 1 for what holds now:
+    remap_pending, remap_failed. Nothing that is zero."""
+    xids: list[int] = []
+    """Xid events of this attempt, oldest first, 16 at most."""
+    pcie_gen: int | None = None
+    pcie_gen_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlinks_down: list[int] = []
+    """Links that are not active, of a GPU of which others are."""
+    pids: list[int] | None = None
+    """Processes that have a context on it, in the node's PID namespace; None: not known."""
 
+
+class Rail(msgspec.Struct, omit_defaults=True):
+    """One RDMA port of the node: /sys/class/infiniband/DEVICE/ports/PORT. Never told by a network interface's state:
+    cutting IP does not cut RDMA."""
+
+    device: str
+    port: int = 1
+    layer: str = ""
+    """link_layer: InfiniBand, Ethernet."""
+    rate_gb: float | None = None
+    """Gb/s."""
+    width: int | None = None
+    """Lanes: the 4 of "4X"."""
+    speed: str = ""
+    """The rate's name: EDR, HDR, NDR."""
+    state: str = ""
+    """ACTIVE, DOWN, INIT, ARMED; "" unknown."""
+    phys_state: str = ""
+    """LinkUp, Polling, Disabled; "" unknown."""
+    compute: bool = False
+    """It carries the training's data: by the site's settings, else by GPUs' affinity, else by the commonest class."""
+    kind: str = ""
+    """Its class, the same for rails that are to be compared: model of the adapter and link layer."""
+    errors: dict[str, int] = {}
+    """Counters that grew during the job, by how much; nothing that is zero."""
+    flaps: int = 0
+    """How often it went down and came back during the job."""
+    down_s: float | None = None
+    """Since it was last seen up in this job; 0 while it is; None: not known."""
+    peer: str = ""
+    """What is at its other end, where it can be told: SWITCH/PORT."""
+    peer_wanted: str = ""
+    """What the site's topology file says should be there."""
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,7 +113,6 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     the mount could not be told; "" where it does not wait for storage."""
     helper: int = 0
     """PID of the process below it, a data loader, that waits there; 0: its own main thread does."""
-
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,7 +159,6 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since one was received."""
 
 
-
 class Oom(msgspec.Struct, frozen=True, omit_defaults=True):
     """Processes of the worker's cgroup that the kernel killed because its memory was used up."""
 
@@ -107,7 +168,6 @@ class Oom(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since the last one was noticed, which is a look (15 s) after it at most."""
 
 
-
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last words of a training that is over: after them nothing but exit noise was written."""
 
@@ -115,7 +175,6 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """As it was written, 200 characters at most."""
     s: float
     """Since it was first seen, seconds."""
-
 
 
 class Said(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,7 +205,6 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those that it names as missing or lagging."""
 
 
-
 class Chatter(msgspec.Struct, frozen=True, omit_defaults=True):
     """An output line that repeats on a clock. It counts as output all the same, unless the run or its site says that
     it does not."""
@@ -157,7 +215,6 @@ class Chatter(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since any other line was last written, seconds."""
 
 
-
 class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Python threads of a process that are all in the same place."""
 
@@ -166,7 +223,6 @@ class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int = 1
     frames: list[str] = []
     """Leaf first, 24 at most."""
-
 
 
 class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -192,7 +248,6 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why there are no frames."""
 
 
-
 class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to a command ``stacks``, in each report until a reply shows that one arrived."""
 
@@ -203,7 +258,6 @@ class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
     taken: list[Stack] = []
     unknown: str = ""
     """Why there is nothing at all."""
-
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,6 +19,7 @@ from .readings import (
     Metric,
     Oom,
     Place,
+    Rail,
     Said,
     Stacks,
     Unknown,
@@ -185,6 +186,8 @@ class Job(msgspec.Struct, omit_defaults=True):
     stacks: Stacks | None = None
     """None: none were asked for, or they have arrived."""
     steps: list[Step] = []
+    rails: list[Rail] = []
+    """Of the node, with what happened to them in this job."""
     unknown: list[Unknown] = []
 
 

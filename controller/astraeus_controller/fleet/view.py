@@ -18,6 +18,7 @@ from ..rules.picture import (
     MetricView,
     Picture,
     ProcessView,
+    RailView,
     SaidView,
     StackView,
     StepView,
@@ -108,6 +109,7 @@ class View:
             steps=tuple(self._steps(pieces, settings)), ended=job.ended,
             facts_s=None if job.facts_at is None else self.now - job.facts_at,
             report_s=self.now - max(received, default=self.now),
+            rails=tuple(RailView(name, rail) for name in self.fresh for rail in self.live[name].job.rails),
             settled=job.settled(self.now),
         ))
 
@@ -225,7 +227,7 @@ class View:
             began_s=clock.age(worker.began_s) or 0.0,
             processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),
             gpus=tuple(GpuView(index=g.index, busy=g.busy, idle_s=clock.known(g.idle_s, g.looked_s),
-                               ever_busy=g.ever_busy, busy_at=clock.at(g.idle_s)) for g in worker.gpus),
+                               ever_busy=g.ever_busy, busy_at=clock.at(g.idle_s), told=g) for g in worker.gpus),
             metrics=tuple(MetricView(name=m.name, value=m.value, unchanged_s=clock.known(m.unchanged_s, m.looked_s),
                                      at=clock.at(m.unchanged_s)) for m in worker.metrics),
             oom=worker.oom, oom_at=clock.at(worker.oom.s) if worker.oom else None,

@@ -8,7 +8,7 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
-from astraeus_protocol.readings import Chatter, Edge, Finished, Oom, Place, Said, Wait
+from astraeus_protocol.readings import Chatter, Edge, Finished, Gpu, Oom, Place, Rail, Said, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -75,6 +75,8 @@ class GpuView(msgspec.Struct, frozen=True):
     ever_busy: bool
     busy_at: float | None = None
     """Unix time at which it was last busy, for sentences: suspended time is not taken out of it."""
+    told: Gpu | None = None
+    """The reading whole, as it came: its ages are those of its report."""
 
 
 class MetricView(msgspec.Struct, frozen=True):
@@ -162,6 +164,13 @@ class StepView(msgspec.Struct, frozen=True):
     """A line of its output that repeats on a clock, where nothing else is newer."""
 
 
+class RailView(msgspec.Struct, frozen=True):
+    """An RDMA port of a node of the job; ages are those of its report."""
+
+    node: str
+    rail: Rail
+
+
 class JobView(msgspec.Struct, frozen=True):
     job: int
     run: str
@@ -192,6 +201,8 @@ class JobView(msgspec.Struct, frozen=True):
     """Age of Slurm's facts of this attempt; None: it has not been asked."""
     report_s: float = 0.0
     """Age of the newest report that this picture uses."""
+    rails: tuple[RailView, ...] = ()
+    """Of the nodes that are not silent."""
     settled: bool = True
     """Every node was heard, and for long enough to have told what ties its ranks: a stall may open."""
 
