@@ -294,5 +294,6 @@ async def _settings(jobs: Jobs, stop: asyncio.Event) -> dict[str, str] | None:
                 log.warning("slurm: %s; waiting for it", fault)
             told = True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), START_RETRY_S)
+            async with asyncio.timeout(START_RETRY_S):
+                await stop.wait()
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import selectors
 import socket
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Monitor:
         self.sampler = Sampler(self.proc, self.selector, self._wake)
         self.sender = self._make_sender()
         self.boot = boot_id()
-        self.session, self.seq, self.reports = secrets.token_hex(8), 0, 0
+        self.session, self.seq, self.reports = os.urandom(8).hex(), 0, 0
         self.node = config.node or socket.gethostname().partition(".")[0]
         self.cluster = ""
         self.leaving = self.wake_now = False
@@ -225,7 +225,7 @@ class Monitor:
         self.last_sent, self.report_at = now, None
         self.told = {job.job: job.marks(now) for job in self.jobs.values()}
         made = report.Report(
-            node=self.node, boot=self.boot, session=self.session, seq=self.seq, nonce=secrets.token_hex(16),
+            node=self.node, boot=self.boot, session=self.session, seq=self.seq, nonce=os.urandom(16).hex(),
             at=round(self.clock.wall(), 3), cluster=self.cluster,
             jobs=build.jobs(self.jobs.values(), now, self.node, self.looks.stacks))
         self.ended_sent = [s for job in self.jobs.values() for s in job.steps.values() if not s.running]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import os
 import resource
@@ -9,9 +10,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
+import venv
+from importlib import metadata
 from pathlib import Path
 
 from astraeus_protocol import VERSION
@@ -50,6 +52,7 @@ class Node:
         driver = ROOT / "slurm-test-cluster" / "fake-nvml"
         shutil.copytree(driver, self.fake_driver)
         subprocess.run(["make", "-s", "-C", self.fake_driver], check=True)
+        self._install()
         key = self.home / "report.key"
         key.write_bytes(self.sink.key)
         key.chmod(0o600)
@@ -59,7 +62,7 @@ class Node:
         self._program(self.home / "astraeus-monitor", (
             # What a service has in its environment, and where the fake driver is.
             f"exec env -i PATH=/usr/bin:/bin LD_LIBRARY_PATH={self.fake_driver} "
-            f"FAKE_NVML_STATE={self.home}/gpus {Path(sys.executable).parent}/astraeus-monitor run "
+            f"FAKE_NVML_STATE={self.home}/gpus {self.home}/venv/bin/astraeus-monitor run "
             f"--config={self.home}/astraeus.toml --state-dir={self.state}"))
         self._program(self.lib / "start-monitor",
                       f'exec {SHELL} {START_MONITOR} "$1" {self.home}/astraeus-monitor {self.log}')
@@ -76,6 +79,24 @@ class Node:
     def _program(path: Path, line: str) -> None:
         path.write_text(f"#!/bin/sh\n{line}\n")
         path.chmod(0o755)
+
+    def _install(self) -> None:
+        """An environment with what a node has, and nothing else: what tests need costs every start 3 MiB."""
+        venv.create(self.home / "venv", symlinks=True)
+        site = next((self.home / "venv" / "lib").glob("python3*")) / "site-packages"
+        for package in ("protocol/astraeus_protocol", "monitor/astraeus_monitor"):
+            shutil.copytree(ROOT / package, site / Path(package).name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("msgspec", "nvidia-ml-py"):
+            for file in metadata.files(name) or ():
+                if ".." not in file.parts and file.suffix in (".py", ".so"):
+                    (site / file).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file.locate(), site / file)
+        # As an installer does: whoever compiles what it loads keeps the compiler's memory.
+        compileall.compile_dir(site, quiet=1)
+        program = self.home / "venv" / "bin" / "astraeus-monitor"
+        program.write_text(f"#!{self.home}/venv/bin/python\nimport sys\n\nfrom astraeus_monitor.main import main\n"
+                           "\nsys.exit(main())\n")
+        program.chmod(0o755)
 
     # -- Prolog, Epilog, the monitor
 

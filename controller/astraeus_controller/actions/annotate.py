@@ -84,7 +84,8 @@ class Annotations:
             dues = [task.due for task in self._tasks.values()]
             wait = max(0.01, min(dues) - self.clock()) if dues else None
             try:
-                await asyncio.wait_for(self._wake.wait(), wait)
+                async with asyncio.timeout(wait):  # not wait_for: judging.loop says why
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

@@ -126,7 +126,9 @@ class Judging:
             self._wake.clear()
             until = min([swept + SWEEP_S, *self._dirty.values()])
             try:
-                await asyncio.wait_for(self._wake.wait(), max(0.01, until - self.now()))
+                # Not wait_for: up to Python 3.11 that one loses a cancellation that meets a wake, and goes on for ever.
+                async with asyncio.timeout(max(0.01, until - self.now())):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(0.01)

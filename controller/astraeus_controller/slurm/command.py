@@ -75,7 +75,8 @@ class Commands:
         except OSError as fault:
             raise Away(f"can't run {path}: {fault.strerror}") from None
         try:
-            out, err = await asyncio.wait_for(process.communicate(), deadline)
+            async with asyncio.timeout(deadline):
+                out, err = await process.communicate()
         except TimeoutError:
             raise Away(f"{name} gave no answer within {deadline:g} s") from None
         finally:
@@ -83,7 +84,8 @@ class Commands:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), KILLED_S)
+                    async with asyncio.timeout(KILLED_S):
+                        await process.wait()
         if process.returncode:
             raise _fault(name, process.returncode, err, argv)
         return to_text(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from astraeus_protocol import report
 
-from .cgroups import Cgroups
+from .cgroups import CgroupFiles, Cgroups
 
 JOB = "job_"
 """Slurm's name of a job's cgroup: above it lie others' processes too."""
@@ -33,7 +33,7 @@ class OomWatch:
         return report.Oom(kills, round(now - self.at, 2)) if kills else None
 
 
-def kills(cgroups: Cgroups, root: str = "/sys/fs/cgroup") -> int | None:
+def kills(cgroups: Cgroups, files: CgroupFiles) -> int | None:
     """OOM kills in the nearest of a process's cgroups that counts them, its job's at the farthest; None: none does.
 
     Version 2's ``memory.events`` counts what lies below, too. Version 1's ``memory.oom_control`` has a count since
@@ -41,13 +41,13 @@ def kills(cgroups: Cgroups, root: str = "/sys/fs/cgroup") -> int | None:
     """
     for controllers, path in cgroups:
         if not controllers:
-            places = [f"{root}{hybrid}{above}/memory.events" for above in _upwards(path) for hybrid in ("", "/unified")]
+            places = [f"{hybrid}{above}/memory.events" for above in _upwards(path) for hybrid in ("", "/unified")]
         elif "memory" in controllers:
-            places = [f"{root}/memory{above}/memory.oom_control" for above in _upwards(path)]
+            places = [f"/memory{above}/memory.oom_control" for above in _upwards(path)]
         else:
             continue
         for place in places:
-            found = _count(place)
+            found = _count(files.text(place))
             if found is not None:
                 return found
     return None
@@ -60,10 +60,6 @@ def _upwards(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(len(parts), last, -1) if end > 1]
 
 
-def _count(place: str) -> int | None:
-    try:
-        with open(place) as file:
-            words = (line.split() for line in file.read(4096).splitlines())
-            return next((int(word[1]) for word in words if len(word) == 2 and word[0] == "oom_kill"), None)
-    except (OSError, ValueError):
-        return None
+def _count(text: str) -> int | None:
+    counts = (line.removeprefix("oom_kill ") for line in text.splitlines() if line.startswith("oom_kill "))
+    return next((int(count) for count in counts if count.isdigit()), None)

@@ -30,6 +30,8 @@ class Stat(msgspec.Struct, frozen=True):
     """utime + stime in clock ticks, all threads."""
     exit_code: int
     """Wait status; only a zombie has one."""
+    fresh: bool = True
+    """False: all but its state is of a stat line some seconds ago."""
     image: int = 0
     """Address of its stack's start, which the kernel draws anew at exec: tells a process that runs another
     program now. 0 where it may not be read."""
@@ -41,6 +43,8 @@ class Status(msgspec.Struct, frozen=True):
     switches: int
     """Voluntary context switches of the main thread since its start."""
     tracer: int
+    state: str = "?"
+    comm: bytes = b""
 
 
 class FdInfo(msgspec.Struct, frozen=True):
@@ -267,7 +271,11 @@ def parse_stat(pid: int, data: bytes) -> Stat | None:
 def parse_status(data: bytes) -> Status | None:
     """A status file."""
     switches = _number(data, b"\nvoluntary_ctxt_switches:")
-    return None if switches is None else Status(switches, _number(data, b"\nTracerPid:") or 0)
+    if switches is None:
+        return None
+    at = data.find(b"\nState:\t") + 8
+    return Status(switches, _number(data, b"\nTracerPid:") or 0, data[at:at + 1].decode() if at >= 8 else "?",
+                  data[6:data.find(b"\n")])
 
 
 def _whole(name: str, folder: int) -> bytes:

@@ -22,6 +22,7 @@ from ..host.userfile import MAX_HOLDERS, become, open_regular, rights_of
 from ..sources.chatter import Chatter, Repeats
 from ..sources.ignored import BadPattern, Patterns
 from ..sources.nccl_log import Log, Word
+from .area import Area
 from .children import encode_line, first_to_go
 from .servant import receive
 
@@ -256,8 +257,8 @@ def hole_after(fd: int, at: int, size: int) -> int:
     return 0
 
 
-def serve(proc: Proc, asks: int, answers: int, alarm_s: float) -> None:
-    """The child: lines for each ask, an empty one at their end, until the monitor closes its pipe."""
+def serve(proc: Proc, area: Area, asks: int, answers: int, alarm_s: float) -> None:
+    """The child: lines into ``area`` for each ask, then a byte, until the monitor closes its pipe."""
     used = os.sysconf("SC_PAGE_SIZE") * int(proc.text("self", "statm", limit=128).split()[0])
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
@@ -267,12 +268,6 @@ def serve(proc: Proc, asks: int, answers: int, alarm_s: float) -> None:
         ask = ASK_DECODER.decode(data)
         signal.setitimer(signal.ITIMER_REAL, alarm_s)  # should the monitor die meanwhile
         for line in follow.look(ask):
-            _write(answers, encode_line(line))
-        _write(answers, b"\n")
+            area.add(encode_line(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]
+        os.write(answers, b".")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..host import oom, ties
-from ..host.cgroups import cgroups_of
+from ..host.cgroups import CgroupFiles, Cgroups, cgroups_of
 from ..host.frozen import is_frozen
 from ..host.outputs import File, Finder, Inlet, beside, held_by, identities, output_kind, positions
 from ..host.procfs import Proc
@@ -75,6 +75,9 @@ class Memory:
         """What is behind a path and inode: file, fifo, other."""
         self.waits: dict[Identity, Place] = {}
         """Where processes that have gone quiet waited at the look before."""
+        self.cgroups: dict[Identity, Cgroups] = {}
+        """Of tasks, as the last deep look found them."""
+        self.cgroup_files = CgroupFiles()
         self.used = 0.0  # time of the last look
 
     def keep(self, procs: Iterable[ProcLook], now: float) -> None:
@@ -82,6 +85,7 @@ class Memory:
         self.used = now
         self.facts = {(p.pid, p.start, p.comm, p.image): Facts(p.exe, p.cmd, p.made, p.rank, p.visible)
                       for p in procs if p.state not in "ZX"}
+        self.cgroups = {p.id: self.cgroups[p.id] for p in procs if p.id in self.cgroups}
         if len(self.kinds) > MAX_KINDS:
             self.kinds.clear()
 
@@ -148,6 +152,7 @@ def look(proc: Proc, ask: Ask, memory: Memory) -> Iterator[Line]:
     """Everything that ``ask`` asks for, worker by worker."""
     sockets: dict[str, dict[int, tuple[str, str]]] = {}
     procs: list[ProcLook] = []
+    memory.cgroup_files.begin(deep=any(not task.known for task in ask.tasks))
     for srun in ask.sruns:
         yield from _look_at_srun(proc, memory, srun)
     for task in ask.tasks:
@@ -202,8 +207,11 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
             p.outs = ask.outs.get(p.id, fresh)
             here = positions(proc, memory.kinds, p.pid, p.outs, worker=p.worker) if p.outs else []
             seen.files += [f for f in here if f not in seen.files]
-    cgroups = cgroups_of(proc, task.pid)
-    seen.frozen, seen.oom = is_frozen(cgroups), oom.kills(cgroups)
+    top = (task.pid, task.start)
+    if deep or not memory.cgroups.get(top):
+        memory.cgroups[top] = cgroups_of(proc, task.pid)
+    seen.frozen = is_frozen(memory.cgroups[top], memory.cgroup_files)
+    seen.oom = oom.kills(memory.cgroups[top], memory.cgroup_files)
     if task.ties:
         for p in seen.procs:
             if p.worker and p.pid in held:

@@ -8,18 +8,17 @@ a new one forked; one that can't be killed is left behind with the job that it h
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import selectors
 import signal
-import struct
 from collections.abc import Callable
 
 import msgspec
 
 from ..clock import Clock
 from ..host.procfs import Proc
-from .children import BUSY, LATE, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes, encode_line
+from .area import Area
+from .children import BUSY, LATE, LOOK_DEADLINE_S, Done, Probes, encode_line
 from .look import Ask, Memory, look
 from .servant import fork_servant, receive, send
 
@@ -29,42 +28,8 @@ FORGET_S = 600.0
 """The child forgets a job that it was not asked about for so long."""
 TIDY_EVERY = 256
 """Looks between two collections of garbage in the child."""
-BIG = 256 << 10
-"""An answer's memory beyond this is given back."""
-_LENGTH = struct.Struct("=Q")
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODER = msgspec.msgpack.Decoder(Ask)
-
-
-class Area:
-    """Memory that both sides see: how much was written, and that much."""
-
-    def __init__(self, size: int = MAX_ANSWER) -> None:
-        self.size = size
-        self.map = mmap.mmap(-1, _LENGTH.size + size)
-
-    def begin(self) -> None:
-        """Nothing is written."""
-        _LENGTH.pack_into(self.map, 0, 0)
-
-    def add(self, data: bytes) -> None:
-        """Write more. Raises OverflowError when there is no room."""
-        used = _LENGTH.unpack_from(self.map)[0]
-        if used + len(data) > self.size:
-            _LENGTH.pack_into(self.map, 0, self.size + 1)
-            raise OverflowError("the answer is too long")
-        self.map[_LENGTH.size + used:_LENGTH.size + used + len(data)] = data
-        _LENGTH.pack_into(self.map, 0, used + len(data))  # last: what is counted is whole
-
-    def take(self) -> bytes | None:
-        """What was written; None when there was no room for it."""
-        used = _LENGTH.unpack_from(self.map)[0]
-        if used > self.size:
-            return None
-        data = self.map[_LENGTH.size:_LENGTH.size + used]
-        if used > BIG:
-            self.map.madvise(mmap.MADV_REMOVE)
-        return data
 
 
 class Looker:
@@ -146,7 +111,7 @@ class Looker:
             os.close(self._answer)
             self.probes.kill(self.kind or "look", self.pid)
             if self._area:
-                self._area.map.close()
+                self._area.close()
             self.pid, self._area = 0, None
         done, self._done, self.until, self.kind = self._done, None, None, ""
         if done:

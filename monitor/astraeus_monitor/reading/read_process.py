@@ -14,7 +14,7 @@ from astraeus_protocol import report
 
 from ..clock import Clock
 from ..host import oom
-from ..host.cgroups import cgroups_of
+from ..host.cgroups import CgroupFiles, cgroups_of
 from ..host.frozen import is_frozen
 from ..host.procfs import Proc, Stat
 from ..host.tree import ProcLook
@@ -63,8 +63,8 @@ def process(pid: int, watch_s: float, proc: Proc, clock: Clock,
         io, environ = proc.io(pid), proc.environ(pid)
     except PermissionError:
         return f"may not read /proc/{pid}: run it as root"
-    cgroups = cgroups_of(proc, pid)
-    kills = oom.kills(cgroups)
+    cgroups, files = cgroups_of(proc, pid), CgroupFiles()
+    kills = oom.kills(cgroups, files)
     if kills is None:
         faults.append(report.Unknown("oom", oom.NO_COUNT))
     return ProcessReading(
@@ -73,7 +73,7 @@ def process(pid: int, watch_s: float, proc: Proc, clock: Clock,
             comm=stat.comm, state=stat.state, state_s=None, exit_status=stat.exit_code if stat.state == "Z" else None,
             pulse=pulse, cpu=cpu, traced=status.tracer > 0, wait=wait.record(now), place=watch.told(now),
             edges=watch.edges_told(now)),
-        read_bytes=io.get("read_bytes"), write_bytes=io.get("write_bytes"), frozen=is_frozen(cgroups),
+        read_bytes=io.get("read_bytes"), write_bytes=io.get("write_bytes"), frozen=is_frozen(cgroups, files),
         tracer=status.tracer, oom_kills=kills, unknown=faults)
 
 

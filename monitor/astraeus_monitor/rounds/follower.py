@@ -16,7 +16,8 @@ import msgspec
 from ..clock import Clock
 from ..host.procfs import Proc
 from ..log import fenced
-from ..probes.children import BUSY, LATE, LOOK_DEADLINE_S, MAX_ANSWER, Done, Probes
+from ..probes.area import Area
+from ..probes.children import BUSY, LATE, LOOK_DEADLINE_S, Done, Probes
 from ..probes.follow import ASK_ENCODER, DECODER, Counted, FileRead, FollowAsk, serve
 from ..probes.looker import MAX_ASK
 from ..probes.servant import fork_servant, send
@@ -36,7 +37,7 @@ class Follower:
         self.until: float | None = None
         self.used = 0.0
         self._ask = self._answer = -1
-        self._data = bytearray()
+        self._area: Area | None = None
         self._done: Done | None = None
 
     def ask(self, data: bytes, done: Done, deadline_s: float = LOOK_DEADLINE_S) -> str:
@@ -47,10 +48,8 @@ class Follower:
         if why:
             return why
         try:
-            if not self.pid:
-                self.pid, self._ask, self._answer = fork_servant(
-                    lambda asks, answers: serve(self.proc, asks, answers, deadline_s + 1))
-                self.selector.register(self._answer, selectors.EVENT_READ, self._readable)
+            area = self._area or self._begin(deadline_s)
+            area.begin()
             send(self._ask, data)
         except OSError as fault:
             self.stop()
@@ -70,31 +69,37 @@ class Follower:
         if self.pid:
             self._end("", kill=True)
 
+    def _begin(self, deadline_s: float) -> Area:
+        area = Area()
+        self.pid, self._ask, self._answer = fork_servant(
+            lambda asks, answers: serve(self.proc, area, asks, answers, deadline_s + 1))
+        self._area = area
+        self.selector.register(self._answer, selectors.EVENT_READ, self._readable)
+        return area
+
     def _readable(self) -> None:
         try:
-            part = os.read(self._answer, 1 << 16)
+            part = os.read(self._answer, 64)
         except BlockingIOError:
             return
-        self._data += part
-        if not part or self.until is None:
-            self._end("it ended", kill=True)
-        elif len(self._data) > MAX_ANSWER:
-            self._end("the answer is too long", kill=True)
-        elif self._data.endswith(b"\n\n"):
-            self._end("", kill=False)
+        self._end("" if part else "it ended", kill=not part or self.until is None)
 
     def _end(self, why: str, *, kill: bool) -> None:
-        lines = bytes(self._data).split(b"\n")[:-1]
-        self._data.clear()
+        """The look is over, as far as it came; the child goes too where it is of no more use."""
+        data = self._area.take() if self._area and self.until is not None else b""
+        if data is None:
+            why, kill = "the answer is too long", True
         if kill:
             self.selector.unregister(self._answer)
             os.close(self._ask)
             os.close(self._answer)
             self.probes.kill(self.kind, self.pid)
-            self.pid = 0
+            if self._area:
+                self._area.close()
+            self.pid, self._area = 0, None
         done, self._done, self.until = self._done, None, None
         if done:
-            done([line for line in lines if line], why)
+            done((data or b"").split(b"\n")[:-1], why)
 
 
 class Followers:

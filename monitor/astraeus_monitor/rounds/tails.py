@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..probes.tail import DECODER, TailAsk, TailLook
+from ..sources import last_words
 from ..sources.words import PATIENCE_S
 from ..watch.job import JobWatch
 from ..watch.step import StepWatch, integer
@@ -42,6 +43,7 @@ def ask(job: JobWatch, step: StepWatch, now: float) -> TailAsk | None:
     if found is None or not step.words.due(found.grew, step.gaps.median(), now, patience):
         return None
     step.words.begin(found.grew, now)
+    last_words.rows()  # here, once: not in each child
     return found.ask
 
 

@@ -8,6 +8,7 @@ epoch, a fold or a phase are not in it.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import msgspec
 
@@ -141,8 +142,13 @@ _PREFIX = re.compile(
     r"|\d\d/\d\d/\d{4}(?=\s)|\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?=[\s:|,\]-])"
     rf"|{_LEVEL}:[\w.]{{0,100}}:|{_LEVEL}\b:?|[IWEF]\d{{4}}(?=\s)|[\w./-]{{1,100}}\.py:\d+\]?:?"
     r"|[A-Za-z_][\w.:<>]{0,100}(?= [-|] )|[-|:>*#=~]+(?=\s|$)", re.I)
-_ROWS = [(row, re.compile(row.pattern, re.I if row.plain else 0)) for row in TABLE]
 MAX_PREFIXES, MAX_PLAIN = 24, 120
+
+
+@cache
+def rows() -> tuple[tuple[Row, re.Pattern[str]], ...]:
+    """The table with its patterns, made at the first call: 0.3 MiB and 10 ms, and most jobs never fall quiet."""
+    return tuple((row, re.compile(row.pattern, re.I if row.plain else 0)) for row in TABLE)
 
 
 def said(line: str) -> tuple[str, str]:
@@ -161,7 +167,7 @@ def said(line: str) -> tuple[str, str]:
 
 def kind_of(label: str, message: str) -> str:
     """The kind of a line, of which ``said`` told the two."""
-    for row, pattern in _ROWS:
+    for row, pattern in rows():
         if row.plain:
             if len(message) <= MAX_PLAIN and pattern.match(message) and not _VETO.search(label):
                 return row.kind

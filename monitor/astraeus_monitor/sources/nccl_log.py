@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import msgspec
 
@@ -100,8 +101,6 @@ _FREE: tuple[tuple[str, str, bytes], ...] = (
     (DYING, "vllm", rb"TimeoutError: RPC call to \w+ timed out|EngineDeadError"),
     (RESTART, "launcher", rb"will restart worker group|Rendezvous complete for workers|\] Starting worker group"),
 )
-_MARKED_RE = tuple((kind, re.compile(rb"(?:\s*)" + words)) for kind, words in _MARKED)
-_FREE_RE = tuple((kind, stack, re.compile(words)) for kind, stack, words in _FREE)
 _HINTS = (
     b"ProcessGroupNCCL.cpp:", b"NCCL communicator was aborted", b"ncclRemoteError", b"NCCL WARN", b"gloo/transport",
     b"monitoredBarrier", b"caused the desync are", b"[ring] ", b"Termination timeout for", b"Thread is unstuck!",
@@ -115,6 +114,17 @@ _LABEL = re.compile(rb"\s*(\d{1,6}): ")
 """``srun --label`` writes the task's id before each line."""
 _LAGGING = re.compile(rb"\[(\d+(?:, \d+)*)\] (?:joined but didn't finish|finished collective)")
 """The lines below ``… that caused the desync are:`` hold the names."""
+
+
+@cache
+def _marked() -> tuple[tuple[str, re.Pattern[bytes]], ...]:
+    """Made at the first call, in the child that follows a job's output: nobody else needs them."""
+    return tuple((kind, re.compile(rb"(?:\s*)" + words)) for kind, words in _MARKED)
+
+
+@cache
+def _free() -> tuple[tuple[str, str, re.Pattern[bytes]], ...]:
+    return tuple((kind, stack, re.compile(words)) for kind, stack, words in _FREE)
 
 
 def words(chunk: bytes) -> Iterator[Word]:
@@ -143,13 +153,13 @@ def words(chunk: bytes) -> Iterator[Word]:
 def classify(line: bytes) -> Word | None:
     """What one line says; None for nothing. Of several marks in a line the first that says something counts."""
     for mark in _MARK.finditer(line):
-        for kind, pattern in _MARKED_RE:
+        for kind, pattern in _marked():
             found = pattern.match(line, mark.end())
             if found:
                 inside = _RANK.search(mark["inside"] or b"")
                 rank = inside[1] if inside else mark["outer"] or _labelled(line)
                 return _word(kind, "nccl", line[mark.start():], found, rank)
-    for kind, stack, pattern in _FREE_RE:
+    for kind, stack, pattern in _free():
         found = pattern.search(line)
         if found:
             return _word(kind, stack, line, found, found.groupdict().get("rank") or _labelled(line))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
 from typing import Any
 
 from astraeus_protocol.report import THROUGH_SRUN
 
 from ..host.outputs import PATH_KINDS, File
 from ..host.tree import Identity, ProcLook
+from ..middle import median
 from ..probes.look import SrunLook
 from .written import GROWTH as BULK
 

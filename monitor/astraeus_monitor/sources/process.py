@@ -12,7 +12,7 @@ from ..host.procfs import Stat, Status
 from ..host.tree import SHELLS, Identity, ProcLook
 from ..probes.closer import CloserWatch
 from ..probes.waits import WaitWatch
-from ..sources.pulse import Pulse
+from .pulse import Pulse
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 HELD = "TtZDX"
@@ -20,6 +20,8 @@ HELD = "TtZDX"
 LONG_D_S = 10
 """D is told at once after so long: shorter is a disk at work."""
 ALIVE = "RSDTtIZ"
+CPU_WINDOW_S = 14.5
+"""Its use of the CPU is that of so long at least, once samples of it reach so far."""
 QUIET_CPU = 2.0
 """Percent of a core under which a process whose pulse is not known counts as quiet."""
 
@@ -37,7 +39,7 @@ class ProcessWatch:
         self.traced = False
         self.ties: list[int] = []
         self.visible = seen.visible
-        self.cpu: deque[tuple[float, int]] = deque(maxlen=4)
+        self.cpu: deque[tuple[float, int]] = deque(maxlen=16)
         self.wait = WaitWatch()
         self.closer = CloserWatch()
 
@@ -64,7 +66,10 @@ class ProcessWatch:
         if stat.state == "Z":
             self.exit_status = stat.exit_code
         self.comm, self.ppid = stat.comm, stat.ppid
-        self.cpu.append((at, stat.ticks))
+        if stat.fresh:
+            self.cpu.append((at, stat.ticks))
+            while len(self.cpu) > 2 and at - self.cpu[1][0] >= CPU_WINDOW_S:
+                self.cpu.popleft()
         if status is not None:
             self.traced = status.tracer > 0
             touched = job_stopped or stat.state in "TtZ" or was in "Tt"

@@ -7,8 +7,9 @@ where it spins, still its own usual number. So a process is compared with itself
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
 from typing import Any
+
+from ..middle import median
 
 QUIET_SHARE = 0.02
 """A window is quiet at this share of the base or less."""

@@ -53,7 +53,7 @@ class FakeProc(Proc):
             state, str(ppid), str(ticks), str(start), str(image), str(exit_code))
         (home / "stat").write_text(f"{pid} ({comm}) {' '.join(fields)}\n")
         (home / "status").write_text(
-            f"Name:\t{comm}\nTracerPid:\t0\nUid:\t{owner}\t{owner}\t{owner}\t{owner}\n"
+            f"Name:\t{comm}\nState:\t{state} (so)\nTracerPid:\t0\nUid:\t{owner}\t{owner}\t{owner}\t{owner}\n"
             f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t9\n")
         (home / "cmdline").write_bytes((cmd or comm).replace(" ", "\0").encode() + b"\0")
         (home / "environ").write_bytes(b"\0".join(f"{k}={v}".encode() for k, v in (env or {}).items()))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from astraeus_monitor.clock import Clock
 from astraeus_monitor.host import inet_diag, oom, ties
-from astraeus_monitor.host.cgroups import cgroups_of
+from astraeus_monitor.host.cgroups import CgroupFiles, cgroups_of
 from astraeus_monitor.host.inet_diag import Connection
 from astraeus_monitor.host.oom import OomWatch
 from astraeus_monitor.host.procfs import Proc
@@ -119,7 +119,7 @@ def test_kills_for_lack_of_memory(tmp_path: Path, lines: str, file: str, text: s
     place = tmp_path / "cgroup" / file
     place.parent.mkdir(parents=True)
     place.write_text(text)
-    assert oom.kills(cgroups_of(Proc(str(tmp_path / "proc")), 7), str(tmp_path / "cgroup")) == kills
+    assert oom.kills(cgroups_of(Proc(str(tmp_path / "proc")), 7), CgroupFiles(str(tmp_path / "cgroup"))) == kills
 
 
 def test_kills_count_from_when_the_watch_began() -> None:

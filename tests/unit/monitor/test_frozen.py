@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from astraeus_monitor.host.cgroups import cgroups_of
+from astraeus_monitor.host.cgroups import CgroupFiles, cgroups_of
 from astraeus_monitor.host.frozen import is_frozen
 from astraeus_monitor.host.procfs import Proc
 
@@ -29,5 +29,5 @@ def test_frozen(tmp_path: Path, lines: str, file: str, text: str, frozen: bool) 
     place = tmp_path / "cgroup" / file
     place.parent.mkdir(parents=True)
     place.write_text(text)
-    assert is_frozen(cgroups_of(Proc(str(tmp_path / "proc")), 7), str(tmp_path / "cgroup")) is frozen
-    assert is_frozen(cgroups_of(Proc(str(tmp_path / "proc")), 8), str(tmp_path / "cgroup")) is False
+    assert is_frozen(cgroups_of(Proc(str(tmp_path / "proc")), 7), CgroupFiles(str(tmp_path / "cgroup"))) is frozen
+    assert is_frozen(cgroups_of(Proc(str(tmp_path / "proc")), 8), CgroupFiles(str(tmp_path / "cgroup"))) is False

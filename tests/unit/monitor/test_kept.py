@@ -25,6 +25,8 @@ def test_as_a_fresh_reading_and_gone_when_gone() -> None:
     assert list(kept.files) == [child.pid]
     child.kill()
     child.wait()
+    kept.tidy()
+    kept.stat(child.pid)
     assert kept.status(child.pid) is None
     assert kept.stat(child.pid) is None
     assert kept.files == {}
@@ -73,3 +75,30 @@ def test_beyond_its_limit_it_reads_afresh(proc: FakeProc) -> None:
     assert list(kept.files) == [10]
     kept.close()
     assert Path(proc.root).exists()
+
+
+def test_who_switches_on_is_read_whole_each_third_round(proc: FakeProc) -> None:
+    proc.add(10, start=5, ticks=100)
+    kept, told = Kept(proc, keep=True), []
+    files = [proc.path / "10" / name for name in ("stat", "status")]
+    opened = [file.open("r+") for file in files]  # written in place: what stays open is to see it
+    for switches, state, ticks in ((1, "S", 100), (2, "R", 110), (3, "T", 120), (4, "S", 130), (4, "S", 140),
+                                   (5, "S", 150), (6, "Z", 160)):
+        fields = files[0].read_text().split()
+        fields[2], fields[13] = state, str(ticks)
+        for file, text in zip(opened, (" ".join(fields), f"Name:\tpython3\nState:\t{state} (so)\nTracerPid:\t0\n"
+                                       f"voluntary_ctxt_switches:\t{switches}\n"), strict=True):
+            file.seek(0)
+            file.truncate()
+            file.write(text)
+            file.flush()
+        stat, status = kept.stat(10), kept.status(10)
+        assert stat is not None
+        assert status is not None
+        told.append((status.switches, stat.state, stat.ticks, stat.fresh))
+        kept.tidy()
+    assert told == [
+        (1, "S", 100, True), (2, "R", 100, False), (3, "T", 100, False), (4, "S", 130, True),
+        (4, "S", 140, True),  # it did not switch
+        (5, "S", 140, False),
+        (6, "Z", 160, True)]
