@@ -94,6 +94,9 @@ TABLE: tuple[Limit, ...] = (
     Limit("RAIL_PEERS", 3, "rails",
           "a rail is compared with its class once so many others of it are known",
           "two rails that differ do not tell which of them is the slow one"),
+    Limit("RAIL_RATE_SHARE", 0.99, "share",
+          "a rail whose rate is below so much of what it is made for is slow",
+          "rates are names such as 400 Gb/s and no measures: a lost lane or a lower speed costs half at the least"),
     Limit("RAIL_GROWING_S", 180, "s",
           "a rail's error counters grow as long as they grew within this time",
           "they are read each minute; what grew once an hour ago holds nobody back now"),
@@ -148,6 +151,7 @@ GROUPS_SAID = int(_VALUES["GROUPS_SAID"])
 SAID_OVER_S = _VALUES["SAID_OVER_S"]
 SAID_NEW_S = _VALUES["SAID_NEW_S"]
 RAIL_PEERS = int(_VALUES["RAIL_PEERS"])
+RAIL_RATE_SHARE = _VALUES["RAIL_RATE_SHARE"]
 RAIL_GROWING_S = _VALUES["RAIL_GROWING_S"]
 RAIL_ERRORS_MIN = _VALUES["RAIL_ERRORS_MIN"]
 RAIL_ERRORS_RATIO = _VALUES["RAIL_ERRORS_RATIO"]

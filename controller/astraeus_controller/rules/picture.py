@@ -217,6 +217,8 @@ class JobView(msgspec.Struct, frozen=True):
     """Of the nodes that are not silent."""
     rail_classes: dict[str, RailClass] = {}
     """By ``Rail.kind``, of the classes that the job has."""
+    rails_unknown: tuple[tuple[str, str], ...] = ()
+    """(node, why some of its rails could not be read)"""
     settled: bool = True
     """Every node was heard, and for long enough to have told what ties its ranks: a stall may open."""
 

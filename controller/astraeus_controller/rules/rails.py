@@ -1,4 +1,4 @@
-"""RDMA rails (docs/rules.md, "rails"): what a rail is made for, and what is off with those of a job.
+"""RDMA rails (docs/rules.md, "Rails"): what a rail is made for, and what is off with those of a job.
 
 Its signs say what is off with a link; whether that makes a straggler is for the rule that asks (two looks in a row,
 a sign that most share names nobody).
@@ -12,18 +12,16 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from astraeus_protocol.readings import Rail
 
-from .limits import RAIL_ERRORS_MIN, RAIL_ERRORS_RATIO, RAIL_GROWING_S, RAIL_PEERS
+from .limits import RAIL_ERRORS_MIN, RAIL_ERRORS_RATIO, RAIL_GROWING_S, RAIL_PEERS, RAIL_RATE_SHARE
 from .picture import JobView, RailClass, RailView
 
 DOWN, RATE, ERRORS, MISWIRED = "down", "rate", "errors", "miswired"
-UP = "ACTIVE"
+UP = ("ACTIVE", "ACTIVE_DEFER")
 DEAD_PHYS = {"Polling", "Disabled", "Sleep"}
 """Physical states without a link, of a port whose state could not be read."""
 HARD = {"link_downed", "link_error_recovery", "local_link_integrity_errors", "excessive_buffer_overrun_errors",
         "req_transport_retries_exceeded"}
 """Counters of which one is an error; of the others some are part of a healthy link."""
-SLACK = 0.99
-"""Rates are names (400 Gb/s), not measures: what is within a hundredth is the same."""
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -78,7 +76,7 @@ def place_of(rail: Rail) -> str:
 def is_up(rail: Rail) -> bool | None:
     """None: it can't be told."""
     if rail.state:
-        return rail.state == UP
+        return rail.state in UP
     return False if rail.phys_state in DEAD_PHYS else None
 
 
@@ -117,7 +115,7 @@ def _down(rail: Rail, of_class: RailClass) -> Found:
 
 def _rate(rail: Rail, of_class: RailClass) -> Found:
     made = made_for(rail, of_class)
-    if made is None or not rail.rate_gb or is_up(rail) is not True or rail.rate_gb >= made.gb * SLACK:
+    if made is None or not rail.rate_gb or is_up(rail) is not True or rail.rate_gb >= made.gb * RAIL_RATE_SHARE:
         return None
     lanes = " ".join(filter(None, (f"{rail.width}X" if rail.width else "", rail.speed)))
     whose = f"as {made.peers} others of its class" if made.peers else "by the site's word"
@@ -137,7 +135,7 @@ def _errors(rail: Rail, others: Iterable[Rail]) -> Found:
     if not grew:
         return None
     most = sorted(grew, key=lambda name: (name not in HARD, -grew[name], name))
-    told = ", ".join(f"{name} +{grew[name]:.0f}" for name in most[:4])
+    told = ", ".join(f"{name} +{grew[name]:.0f}" for name in most[:2])
     return ERRORS, f"errors grow: {told}", {name: grew[name] for name in most}
 
 

@@ -1,0 +1,207 @@
+"""When the node's RDMA rails are read, and where the answer goes: each minute, in a child, while a job uses them.
+
+A broken adapter may block who reads it for ever. So each port's answer comes as it is read; a device that did not
+answer is left out from then on, for ten minutes, and costs the others one look.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import msgspec
+
+from ..clock import Clock
+from ..config import Config
+from ..host import infiniband as ib
+from ..host.topology import Peers, TopologyFault, peers
+from ..probes.children import Probes
+from ..sources.rail import Wiring
+from ..watch.job import JobWatch
+from ..watch.step import settings
+
+WHOLE_EVERY_S = 600.0
+"""Between two looks at what is there at all, and at the topology files; and when a job comes."""
+DEADLINE_S = 2.0
+LEFT_OUT_MAX = 3
+"""Devices that do not answer; with more of them nothing is read any more."""
+
+
+class Found(msgspec.Struct, tag="found", omit_defaults=True):
+    """What is there, before anything is read that may block."""
+
+    devices: list[ib.Device]
+    compute: list[tuple[str, int]] = []
+
+
+class Wired(msgspec.Struct, tag="wired", omit_defaults=True):
+    """What the topology files say of this node."""
+
+    peers: list[tuple[str, int, str]] = []
+    wanted: list[tuple[str, int, str]] = []
+    faults: list[str] = []
+
+
+class Told(msgspec.Struct, tag="told"):
+    """One port's answer."""
+
+    seen: ib.PortSeen
+
+
+_DECODER = msgspec.json.Decoder(Found | Wired | Told)
+
+
+class RailAsk(msgspec.Struct):
+    """What a look is to read. ``devices`` None: what is there is to be found out."""
+
+    sysfs: str
+    globs: tuple[str, ...] = ()
+    node: str = ""
+    topology: str = ""
+    topology_found: str = ""
+    devices: list[ib.Device] | None = None
+    compute: list[tuple[str, int]] = []
+    left_out: frozenset[str] = frozenset()
+    last: str = ""
+    """The device that is read last: it was the one that did not answer."""
+
+
+class RailLook(msgspec.Struct):
+    """A look as it came back."""
+
+    found: Found
+    wired: Wired | None
+    """None: not looked at."""
+    ports: list[ib.PortSeen]
+    silent: str
+    """The device at which the look ended."""
+    why: str
+
+    @property
+    def unread(self) -> set[str]:
+        """Devices that are there and were not read."""
+        told = {seen.device for seen in self.ports}
+        return {device.name for device in self.found.devices} - told
+
+
+def look(ask: RailAsk) -> Iterator[msgspec.Struct]:
+    """The lines of a look, in a child."""
+    folder = ib.folder_of(ask.sysfs)
+    devices, compute = ask.devices, ask.compute
+    if devices is None or [device.name for device in devices] != ib.names(folder):
+        devices = ib.devices(folder)
+        compute = sorted(ib.compute(ask.sysfs, devices, ask.globs))
+        yield Found(devices, compute)
+    if ask.devices is None and (ask.topology or ask.topology_found):
+        yield _wired(ask)
+    order = sorted(devices, key=lambda device: device.name == ask.last)
+    for seen in ib.read(folder, [d for d in order if d.name not in ask.left_out], compute):
+        yield Told(seen)
+
+
+def taken(ask: RailAsk, lines: Iterable[bytes], why: str) -> RailLook:
+    """What came back of a look, which may have ended early."""
+    found, wired, ports = Found(ask.devices or [], ask.compute), None, []
+    for line in lines:
+        try:
+            one = _DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(one, Found):
+            found = one
+        elif isinstance(one, Wired):
+            wired = one
+        else:
+            ports.append(one.seen)
+    told = {(seen.device, seen.port) for seen in ports}
+    order = sorted((d for d in found.devices if d.name not in ask.left_out), key=lambda device: device.name == ask.last)
+    silent = next((d.name for d in order for port in d.ports if (d.name, port) not in told), "") if why else ""
+    return RailLook(found, wired, ports, silent, why)
+
+
+class Rails:
+    """The node's rails, for all jobs that use them."""
+
+    def __init__(self, probes: Probes, clock: Clock, seen: Callable[[], None]) -> None:
+        self.probes, self.clock, self.seen = probes, clock, seen
+        self.config = Config()
+        self.next_at = self.whole_at = 0.0
+        self.devices: list[ib.Device] | None = None
+        self.compute: list[tuple[str, int]] = []
+        self.wiring, self.wiring_faults = Wiring(), list[str]()
+        self.left_out: dict[str, float] = {}
+        """Device that did not answer twice to when it is tried again."""
+        self.last = ""
+
+    def due(self, now: float, jobs: Iterable[JobWatch], node: str) -> None:
+        """Begin a look where one is due: at once for a job that came, for its counters begin with it."""
+        using = [job for job in jobs if uses(job)]
+        new = any(not job.rails.asked for job in using)
+        kind = f"rails {len(self.left_out)}"
+        if not using or (now < self.next_at and not new) or kind in self.probes.running:
+            return
+        self.next_at = now + self.config.rails_s - 0.5
+        for job in using:
+            job.rails.asked = True
+        had = self.devices is not None or any(job.rails.clocks for job in using)
+        if not had and not os.path.isdir(ib.folder_of(self.config.sysfs)):
+            return  # a node without adapters: the folder's name is all that is ever asked of it
+        if self.last and self.probes.hangs(kind):
+            self.left_out[self.last], self.last = now + WHOLE_EVERY_S, ""
+        if new or now >= self.whole_at:
+            self.whole_at, self.devices = now + WHOLE_EVERY_S, None
+            if not any(other.startswith("rails ") for other in self.probes.left_behind):
+                self.left_out = {name: until for name, until in self.left_out.items() if until > now}
+        kind = f"rails {len(self.left_out)}"
+        config = self.config
+        ask = RailAsk(config.sysfs, config.rails, node, config.topology, config.topology_found, self.devices,
+                      self.compute, frozenset(self.left_out), self.last)
+        why = ("too many adapters do not answer" if len(self.left_out) > LEFT_OUT_MAX
+               else self.probes.start(kind, partial(look, ask), partial(self._looked, ask, using), DEADLINE_S))
+        if why:
+            for job in using:
+                job.rails.miss(why)
+
+    def _looked(self, ask: RailAsk, jobs: list[JobWatch], lines: list[bytes], why: str) -> None:
+        now = self.clock.boot()
+        got = taken(ask, lines, why)
+        self.devices, self.compute = got.found.devices, got.found.compute
+        if got.wired is not None:
+            self.wiring = Wiring()
+            self.wiring.peers, self.wiring.wanted = _peers(got.wired.peers), _peers(got.wired.wanted)
+            self.wiring_faults = got.wired.faults
+        self.wiring.compute = set(self.compute)
+        if got.silent and got.silent == self.last:
+            self.left_out[got.silent] = now + WHOLE_EVERY_S
+        self.last = got.silent
+        faults = [*self.wiring_faults,
+                  *(f"{name} does not answer" for name in sorted({*ask.left_out, *self.left_out, got.silent} - {""}))]
+        if why and not got.silent:
+            faults.append(why)
+        for job in jobs:
+            job.rails.see(got.ports, got.unread, self.wiring, faults, now)
+        self.seen()
+
+
+def uses(job: JobWatch) -> bool:
+    """Whether rails matter to it: it has GPUs here, or asked to be watched."""
+    return bool(job.running()) and (bool(job.gpu_indices) or any(
+        settings(facts) for facts in (job.facts, *(step.facts for step in job.steps.values()))))
+
+
+def _wired(ask: RailAsk) -> Wired:
+    wired = Wired()
+    for path, into in ((ask.topology, wired.wanted), (ask.topology_found, wired.peers)):
+        try:
+            for (device, port), peer in peers(path, ask.node).items() if path else ():
+                into.append((device, port, peer))
+        except TopologyFault as fault:
+            wired.faults.append(str(fault))
+    return wired
+
+
+def _peers(rows: list[tuple[str, int, str]]) -> Peers:
+    return {(device, port): peer for device, port, peer in rows}
+
+
