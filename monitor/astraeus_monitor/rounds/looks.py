@@ -49,11 +49,11 @@ class Looks:
         self.clock, self.proc, self.seen = clock, proc, seen
         self.probes = Probes(selector, clock)
         self.stacks = Stacks(self.probes, proc, clock, soon or seen)
-        self.rails = Rails(self.probes, clock, seen)
         self.driver = Servant("driver", serve_gpus, selector, clock)
         self.jobs: dict[int, JobWatch] = {}
         self.looker = Looker(proc, selector, clock, self.probes,
                              lambda: {number: job.memory for number, job in self.jobs.items()})
+        self.rails = Rails(self.probes, self.looker, clock, seen)
         self.followers = Followers(proc, selector, clock, self.probes, seen)
         self.waiting: deque[JobWatch] = deque()
         self.last_all = float("-inf")

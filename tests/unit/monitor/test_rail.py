@@ -10,11 +10,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from astraeus_monitor.clock import Clock
 from astraeus_monitor.config import Config
 from astraeus_monitor.host import infiniband as ib
+from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.host.topology import TopologyFault, peers
 from astraeus_monitor.main import main
 from astraeus_monitor.probes.children import LATE, Probes, encode_line
+from astraeus_monitor.probes.looker import Looker
+from astraeus_monitor.probes.rails import RailAsk
 from astraeus_monitor.rounds import rails
 from astraeus_monitor.sources.rail import JobRails, Wiring
 from astraeus_monitor.watch.job import JobWatch
@@ -172,16 +176,25 @@ class Lab:
     """Rails with one job of a GPU; its looks run here and now, as far as ``until`` lines."""
 
     def __init__(self, tree: Path, clock: FakeClock, **config: str) -> None:
-        self.clock, self.until, self.asked = clock, None, list[rails.RailAsk]()
+        self.clock, self.until, self.asked = clock, None, list[RailAsk]()
         self.job = JobWatch(7, {"gpus": "0"}, tree, clock.now, 5.0)
         self.job.running = lambda: [(None, None)]  # type: ignore[method-assign,list-item]
-        self.rails = rails.Rails(Probes(selectors.DefaultSelector(), clock), clock, lambda: None)
+        selector = selectors.DefaultSelector()
+        probes = Probes(selector, clock)
+        self.rails = rails.Rails(probes, Looker(Proc(), selector, clock, probes, dict), clock, lambda: None)
         self.rails.config = Config(sysfs=str(tree), **config)
-        self.rails.probes.start = self.start  # type: ignore[method-assign,assignment]
+        self.rails.probes.start = self.alone  # type: ignore[method-assign,assignment]
+        self.rails.looker.start = self.start  # type: ignore[method-assign,assignment]
+        self.by_looker = list[bool]()
 
-    def start(self, kind: str, work: object, done: object, deadline_s: float) -> str:
-        ask = work.args[0]  # type: ignore[attr-defined]
+    def alone(self, kind: str, work: object, done: object, deadline_s: float) -> str:
+        self.start(kind, work.args[0], done, deadline_s)  # type: ignore[attr-defined]
+        self.by_looker[-1] = False
+        return ""
+
+    def start(self, kind: str, ask: RailAsk, done: object, deadline_s: float) -> str:
         self.asked.append(ask)
+        self.by_looker.append(True)
         lines = [encode_line(line) for line in rails.look(ask)]
         done(lines[:self.until], LATE if self.until else "")  # type: ignore[operator]
         return ""
@@ -240,6 +253,22 @@ def test_a_broken_adapter_costs_the_others_one_look(tmp_path: Path, clock: FakeC
     said = lab.turn(700)
     assert [rail.looked_s for rail in said.rails] == [0, 0, 0, 0]
     assert not said.unknown
+    assert lab.by_looker == [False, True, False, False, False], "who hung is read apart from all else"
+
+
+def test_the_looker_reads_them(tmp_path: Path) -> None:
+    h100(tmp_path)
+    selector, clock = selectors.DefaultSelector(), Clock()
+    probes, got = Probes(selector, clock), list[rails.RailLook]()
+    looker = Looker(Proc(), selector, clock, probes, dict)
+    devices = ib.devices(ib.folder_of(str(tmp_path)))
+    ask = RailAsk(str(tmp_path), devices=devices, compute=sorted(ib.compute(str(tmp_path), devices, ())))
+    assert looker.start("rails 0", ask, lambda lines, why: got.append(rails.taken(ask, lines, why))) == ""
+    while not got and selector.select(5):
+        for key, _ in selector.select(0):
+            key.data()
+    looker.stop()
+    assert (len(got[0].ports), got[0].why, got[0].found.devices) == (9, "", devices)
 
 
 def test_a_node_without_adapters_and_a_job_without_gpus(tmp_path: Path, clock: FakeClock) -> None:
