@@ -77,3 +77,35 @@ def test_rails_of_a_job(rails: Site) -> None:
                if r["node"] == "c4")
     assert not site.findings("stalled", job)
     cluster.run("ctl", ["scancel", str(job)])
+
+
+@pytest.mark.alone
+@pytest.mark.full
+def test_an_adapter_that_never_answers(rails: Site) -> None:
+    """Reading one port hangs in the kernel: the others are told, and the ranks are."""
+    site, cluster = rails, rails.cluster
+    port = "/run/fake-sysfs/class/infiniband/mlx5_0/ports/1"
+    job = site.submit(f"srun {RING}\n", "-N2", "-n2", "-w", "c[1-2]", "--ntasks-per-node=1", "--stall-after=1h",
+                      "-o", "/home/alice/out-%j.txt")
+    cluster.mount_store(["c1"])
+    try:
+        cluster.run("c1", f"cp {port}/state /mnt/store/state && ln -sf /mnt/store/state {port}/state", check=True)
+        cluster.wait_state(job, "RUNNING", timeout=90)
+        wait_for(lambda: len(site.progress(job)["rails"]) == 6, 60, every=1, what="rails of two nodes",
+                 saw=lambda: site.progress(job)["rails"])
+        site.settled(job, ranks=2)
+        cluster.run("c1", "echo 3 > /proc/sys/vm/drop_caches")
+        cluster.hang_store(["c1"])
+
+        def told() -> bool:
+            ages = {r["device"]: r["looked_s"] for r in site.progress(job)["rails"] if r["node"] == "c1"}
+            return ages["mlx5_0"] > 30 and ages["mlx5_1"] < 15 and ages["mlx5_bond_0"] < 15
+        wait_for(told, 90, every=1, what="the others read on", saw=lambda: site.progress(job)["rails"])
+        assert site.progress(job)["rails_unknown"] == [{"node": "c1", "reason": "mlx5_0 does not answer"}]
+        assert not [one for worker in site.progress(job)["workers"] for one in worker["unknown"]]
+        assert off(site, job) == []
+        assert not site.findings("stalled", job)
+    finally:
+        cluster.heal_store(["c1"])
+        cluster.unmount_store(["c1"])
+        cluster.run("ctl", ["scancel", str(job)])

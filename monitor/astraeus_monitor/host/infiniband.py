@@ -16,7 +16,7 @@ import msgspec
 from .pci import Place, affine, gpus, place_of
 
 TEXT_BYTES = 256
-PORTS_MAX, COUNTERS_MAX = 128, 32
+DEVICES_MAX, PORTS_MAX, COUNTERS_MAX = 64, 8, 32
 COUNTERS = {
     "counters": ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors",
                  "excessive_buffer_overrun_errors", "port_xmit_discards", "port_rcv_remote_physical_errors"),
@@ -82,14 +82,24 @@ def names(folder: str) -> list[str]:
 
 
 def devices(folder: str) -> list[Device]:
-    """All adapters, from files that the kernel answers without asking them."""
-    found, left = [], PORTS_MAX
-    for name in names(folder):
-        ports = sorted(int(port) for port in _listed(f"{folder}/{name}/ports") if port.isdigit() and len(port) <= 3)
-        if ports and left > 0:
-            found.append(_device(folder, name, ports[:left]))
-            left -= len(ports)
-    return found
+    """All adapters; those without a port are none."""
+    return [device for name in names(folder)[:DEVICES_MAX] if (device := device_of(folder, name)).ports]
+
+
+def device_of(folder: str, name: str) -> Device:
+    """An adapter, from files that the kernel mostly answers without asking it."""
+    base = f"{folder}/{name}"
+    ports = sorted(int(port) for port in _listed(f"{base}/ports") if port.isdigit() and len(port) <= 3)[:PORTS_MAX]
+    ids = [_text(f"{base}/device/{one}").strip().removeprefix("0x") for one in ("vendor", "device")]
+    chip = _word(f"{base}/hca_type") or ":".join(filter(None, ids)) or name.partition("_")[0]
+    layers = {port: _word(f"{base}/ports/{port}/link_layer") for port in ports}
+    counters = {}
+    for port in ports:
+        have = [f"{kind}/{counter}" for kind, known in COUNTERS.items()
+                for there in [set(_listed(f"{base}/ports/{port}/{kind}"))] for counter in known if counter in there]
+        counters[port] = have[:COUNTERS_MAX]
+    return Device(name, ports, "/".join(filter(None, (chip, _word(f"{base}/board_id")))), place_of(f"{base}/device"),
+                  layers, counters)
 
 
 def compute(sysfs: str, found: list[Device], wanted: Iterable[str]) -> set[tuple[str, int]]:
@@ -145,20 +155,6 @@ def state(text: str) -> str:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split("([0-9]+)", name)]
-
-
-def _device(folder: str, name: str, ports: list[int]) -> Device:
-    base = f"{folder}/{name}"
-    ids = [_text(f"{base}/device/{one}").strip().removeprefix("0x") for one in ("vendor", "device")]
-    chip = _word(f"{base}/hca_type") or ":".join(filter(None, ids)) or name.partition("_")[0]
-    layers = {port: _word(f"{base}/ports/{port}/link_layer") for port in ports}
-    counters = {}
-    for port in ports:
-        have = [f"{kind}/{counter}" for kind, known in COUNTERS.items()
-                for there in [set(_listed(f"{base}/ports/{port}/{kind}"))] for counter in known if counter in there]
-        counters[port] = have[:COUNTERS_MAX]
-    return Device(name, ports, "/".join(filter(None, (chip, _word(f"{base}/board_id")))), place_of(f"{base}/device"),
-                  layers, counters)
 
 
 def _word(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -10,8 +10,14 @@ from ..host import infiniband as ib
 from ..host.topology import TopologyFault, peers
 
 
+class Trying(msgspec.Struct, tag="trying"):
+    """A device of which is now found out what it is."""
+
+    device: str
+
+
 class Found(msgspec.Struct, tag="found", omit_defaults=True):
-    """What is there, before anything is read that may block."""
+    """What is there, before the ports are read."""
 
     devices: list[ib.Device]
     compute: list[tuple[str, int]] = []
@@ -31,7 +37,7 @@ class Told(msgspec.Struct, tag="told"):
     seen: ib.PortSeen
 
 
-DECODER = msgspec.json.Decoder(Found | Wired | Told)
+DECODER = msgspec.json.Decoder(Trying | Found | Wired | Told)
 
 
 class RailAsk(msgspec.Struct, tag="rails", omit_defaults=True):
@@ -48,20 +54,30 @@ class RailAsk(msgspec.Struct, tag="rails", omit_defaults=True):
     last: str = ""
     """The device that is read last: it was the one that did not answer."""
 
+    def order(self, names: Iterable[str]) -> list[str]:
+        """Names of devices in the order in which they are read, without those that are left out."""
+        return sorted((name for name in names if name not in self.left_out), key=lambda name: name == self.last)
+
 
 def look(ask: RailAsk) -> Iterator[msgspec.Struct]:
     """The lines of a look, in a child."""
     folder = ib.folder_of(ask.sysfs)
-    devices, compute = ask.devices, ask.compute
-    if devices is None or [device.name for device in devices] != ib.names(folder):
-        devices = ib.devices(folder)
-        compute = sorted(ib.compute(ask.sysfs, devices, ask.globs))
-        yield Found(devices, compute)
-    if ask.devices is None and (ask.topology or ask.topology_found):
-        yield _wired(ask)
-    order = sorted(devices, key=lambda device: device.name == ask.last)
-    for seen in ib.read(folder, [d for d in order if d.name not in ask.left_out], compute):
+    there = ask.order(ib.names(folder)[:ib.DEVICES_MAX])
+    devices = {device.name: device for device in ask.devices or []}
+    compute = ask.compute
+    if ask.devices is None or set(there) != devices.keys() - set(ask.left_out):
+        devices = {}
+        for name in there:
+            yield Trying(name)
+            devices[name] = ib.device_of(folder, name)
+        # With an adapter left out, which of them stand beside a GPU each can't be told anew.
+        if not (ask.left_out and compute):
+            compute = sorted(ib.compute(ask.sysfs, list(devices.values()), ask.globs))
+        yield Found(list(devices.values()), compute)
+    for seen in ib.read(folder, [devices[name] for name in ask.order(devices)], compute):
         yield Told(seen)
+    if ask.devices is None and (ask.topology or ask.topology_found):
+        yield _wired(ask)  # last: a file on a storage that hangs costs no rail
 
 
 def _wired(ask: RailAsk) -> Wired:

@@ -19,7 +19,7 @@ from ..host import infiniband as ib
 from ..host.topology import Peers
 from ..probes.children import BUSY, Probes
 from ..probes.looker import Looker
-from ..probes.rails import DECODER, Found, RailAsk, Wired, look
+from ..probes.rails import DECODER, Found, RailAsk, Told, Wired, look
 from ..sources.rail import Wiring
 from ..watch.job import JobWatch
 from ..watch.step import settings
@@ -32,41 +32,40 @@ LEFT_OUT_MAX = 3
 
 
 class RailLook(msgspec.Struct):
-    """A look as it came back."""
+    """A look as it came back. ``found``, ``wired`` None: not looked at, or not come to."""
 
-    found: Found
-    wired: Wired | None
-    """None: not looked at."""
-    ports: list[ib.PortSeen]
-    silent: str
+    found: Found | None = None
+    wired: Wired | None = None
+    ports: list[ib.PortSeen] = []
+    silent: str = ""
     """The device at which the look ended."""
-    why: str
-
-    @property
-    def unread(self) -> set[str]:
-        """Devices that are there and were not read."""
-        told = {seen.device for seen in self.ports}
-        return {device.name for device in self.found.devices} - told
+    unread: set[str] = set()
+    """Devices of which nothing is known now."""
 
 
 def taken(ask: RailAsk, lines: Iterable[bytes], why: str) -> RailLook:
-    """What came back of a look, which may have ended early."""
-    found, wired, ports = Found(ask.devices or [], ask.compute), None, []
+    """What came back of a look, which may have ended early: ``why``."""
+    look, trying = RailLook(), ""
     for line in lines:
         try:
             one = DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         if isinstance(one, Found):
-            found = one
+            look.found = one
         elif isinstance(one, Wired):
-            wired = one
+            look.wired = one
+        elif isinstance(one, Told):
+            look.ports.append(one.seen)
         else:
-            ports.append(one.seen)
-    told = {(seen.device, seen.port) for seen in ports}
-    order = sorted((d for d in found.devices if d.name not in ask.left_out), key=lambda device: device.name == ask.last)
-    silent = next((d.name for d in order for port in d.ports if (d.name, port) not in told), "") if why else ""
-    return RailLook(found, wired, ports, silent, why)
+            trying = one.device
+    devices = {device.name: device for device in (look.found.devices if look.found else ask.devices or [])}
+    told = {(seen.device, seen.port) for seen in look.ports}
+    missing = [name for name in ask.order(devices) for port in devices[name].ports if (name, port) not in told]
+    if why:
+        look.silent = trying if trying and not look.found else missing[0] if missing else ""
+    look.unread = {*missing, *ask.left_out}
+    return look
 
 
 class Rails:
@@ -126,7 +125,10 @@ class Rails:
     def _looked(self, ask: RailAsk, jobs: list[JobWatch], lines: list[bytes], why: str) -> None:
         now = self.clock.boot()
         got = taken(ask, lines, why)
-        self.devices, self.compute = got.found.devices, got.found.compute
+        if got.found is not None:
+            self.devices, self.compute = got.found.devices, got.found.compute
+        elif ask.devices is None:
+            self.devices, self.whole_at = None, now
         if got.wired is not None:
             self.wiring = Wiring()
             self.wiring.peers, self.wiring.wanted = _peers(got.wired.peers), _peers(got.wired.wanted)
@@ -140,7 +142,10 @@ class Rails:
         if why and not got.silent:
             faults.append(why)
         for job in jobs:
-            job.rails.see(got.ports, got.unread, self.wiring, faults, now)
+            if self.devices is None:  # it did not come to what is there
+                job.rails.miss(", ".join(faults))
+            else:
+                job.rails.see(got.ports, got.unread, self.wiring, faults, now)
         self.seen()
 
 

@@ -256,6 +256,31 @@ def test_a_broken_adapter_costs_the_others_one_look(tmp_path: Path, clock: FakeC
     assert lab.by_looker == [False, True, False, False, False], "who hung is read apart from all else"
 
 
+def test_one_that_blocks_while_it_is_found_out_what_is_there(tmp_path: Path, clock: FakeClock) -> None:
+    tree = Sys(tmp_path)
+    for number in range(4):
+        tree.rail(f"mlx5_{number}")
+    lab = Lab(tmp_path, clock)
+    for lab.until in (2, 4):  # the second time it comes last
+        said = lab.turn()
+        assert (said.rails, [one.reason for one in said.unknown]) == ([], ["mlx5_1 does not answer"])
+    lab.until = None
+    said = lab.turn()
+    assert [rail.device for rail in said.rails] == ["mlx5_0", "mlx5_2", "mlx5_3"]
+    assert [one.reason for one in said.unknown] == ["mlx5_1 does not answer"]
+    assert len(lab.turn(700).rails) == 4
+
+
+def test_a_topology_file_that_blocks_costs_no_rail(tmp_path: Path, clock: FakeClock) -> None:
+    h100(tmp_path)
+    lab = Lab(tmp_path, clock, topology="/x")
+    lab.until = -1
+    said = lab.turn()
+    assert (len(said.rails), [one.reason for one in said.unknown]) == (9, [LATE])
+    lab.until = None
+    assert lab.turn().unknown == []
+
+
 def test_the_looker_reads_them(tmp_path: Path) -> None:
     h100(tmp_path)
     selector, clock = selectors.DefaultSelector(), Clock()
@@ -268,7 +293,7 @@ def test_the_looker_reads_them(tmp_path: Path) -> None:
         for key, _ in selector.select(0):
             key.data()
     looker.stop()
-    assert (len(got[0].ports), got[0].why, got[0].found.devices) == (9, "", devices)
+    assert (len(got[0].ports), got[0].silent, got[0].unread, got[0].found) == (9, "", set(), None)
 
 
 def test_a_node_without_adapters_and_a_job_without_gpus(tmp_path: Path, clock: FakeClock) -> None:
