@@ -16,7 +16,7 @@ import msgspec
 from .pci import Place, affine, gpus, place_of
 
 TEXT_BYTES = 256
-DEVICES_MAX, PORTS_MAX, COUNTERS_MAX = 64, 8, 32
+DEVICES_MAX, PORTS_MAX, COUNTERS_MAX = 256, 4, 32
 COUNTERS = {
     "counters": ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors",
                  "excessive_buffer_overrun_errors", "port_xmit_discards", "port_rcv_remote_physical_errors"),
@@ -87,9 +87,11 @@ def devices(folder: str) -> list[Device]:
 
 
 def device_of(folder: str, name: str) -> Device:
-    """An adapter, from files that the kernel mostly answers without asking it."""
+    """An adapter, from files that the kernel mostly answers without asking it. A virtual function of one that is here,
+    too, has no port to be told: they are many, and what ails them ails that one."""
     base = f"{folder}/{name}"
     ports = sorted(int(port) for port in _listed(f"{base}/ports") if port.isdigit() and len(port) <= 3)[:PORTS_MAX]
+    ports = [] if os.path.lexists(f"{base}/device/physfn") else ports
     ids = [_text(f"{base}/device/{one}").strip().removeprefix("0x") for one in ("vendor", "device")]
     chip = _word(f"{base}/hca_type") or ":".join(filter(None, ids)) or name.partition("_")[0]
     layers = {port: _word(f"{base}/ports/{port}/link_layer") for port in ports}

@@ -63,8 +63,8 @@ def main(words: list[str]) -> int:
         case ["output", _, *_]:
             answer = output(words[1:], watch_s, Proc(), time.sleep)
         case ["rail"]:
-            found = read_rail.read(sysfs or "/sys", watch_s, Clock().boot, time.sleep)
-            answer = Answer("rail", unknown=found) if isinstance(found, str) else Answer("rail", reading=found)
+            told = read_rail.as_configured(sysfs, watch_s)
+            answer = Answer("rail", unknown=told) if isinstance(told, str) else Answer("rail", reading=told)
         case ["output"]:
             raise ReadFault("write read output PATH, such as read output /home/alice/slurm-42.out")
         case ["metric", *_]:

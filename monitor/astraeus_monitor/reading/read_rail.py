@@ -6,11 +6,14 @@ Should an adapter not answer, this command hangs, and not the monitor.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 
 import msgspec
 from astraeus_protocol.readings import Rail
 
+from .. import config as configs
+from ..clock import Clock
 from ..host import infiniband as ib
 from ..sources.rail import JobRails, Wiring
 
@@ -24,7 +27,17 @@ class RailReading(msgspec.Struct, tag="rail", omit_defaults=True):
     """DEVICE/PORT to what its error counters stand at, since they were last cleared; nothing that is zero."""
 
 
-def read(sysfs: str, watch_s: float, now: Callable[[], float], sleep: Callable[[float], None]) -> RailReading | str:
+def as_configured(sysfs: str, watch_s: float) -> RailReading | str:
+    """With the site's ``rails``, and its ``sysfs`` where none is given."""
+    try:
+        config = configs.load(configs.PATH)
+    except configs.ConfigFault:
+        config = configs.Config()
+    return read(sysfs or config.sysfs, config.rails, watch_s, Clock().boot, time.sleep)
+
+
+def read(sysfs: str, globs: Iterable[str], watch_s: float, now: Callable[[], float],
+         sleep: Callable[[float], None]) -> RailReading | str:
     """Once, or twice ``watch_s`` seconds apart. Why there is no reading."""
     if not os.path.isdir(sysfs):
         return f"there is no folder {sysfs}"
@@ -34,7 +47,7 @@ def read(sysfs: str, watch_s: float, now: Callable[[], float], sleep: Callable[[
     for pause in (0.0, watch_s) if watch_s else (0.0,):
         sleep(pause)
         devices = ib.devices(folder)
-        wiring.compute = wiring.compute or ib.compute(sysfs, devices, ())
+        wiring.compute = wiring.compute or ib.compute(sysfs, devices, globs)
         seen = list(ib.read(folder, devices, [(d.name, port) for d in devices for port in d.ports]))
         watch.see(seen, set(), wiring, [], now())
     counters = {f"{one.device}/{one.port}": {name: value for name, value in one.counters.items() if value}

@@ -115,6 +115,11 @@ def test_compute_rails(tmp_path: Path) -> None:
         numa.rail(f"mlx5_{number}", pci=f"pci0000:{number}a/0000:{number}b:00.0", numa=number // 2)
     numa.rail("mlx5_9", pci="pci0000:9a/0000:9b:00.0", numa=5)
     assert compute_of(numa.root) == [f"mlx5_{n}/1" for n in range(4)]
+    for number in range(20, 40):  # of mlx5_0, lent to guests
+        numa.rail(f"mlx5_{number}", pci=f"pci0000:0a/0000:0b:01.{number}")
+        os.symlink("../0000:0b:00.0", numa.root / f"class/infiniband/mlx5_{number}/device/physfn")
+    assert len(all_of(numa.root)) == 5
+    assert compute_of(numa.root) == [f"mlx5_{n}/1" for n in range(4)]
     # Not one for one: the commonest class.
     other = h100(tmp_path / "c")
     other.gpu("pci0000:f5/0000:f6:00.0", numa=7)
