@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 Json = dict[str, Any]
+RAILS_MAX = 12
+"""Lines of rails of which something is off."""
 
 
 def safe(text: object) -> str:
@@ -89,6 +91,7 @@ def progress(answer: Json, now: datetime) -> Iterator[str]:
         yield _step(step, now)
     if answer["silent_machines"]:
         yield f"  silent: {safe(', '.join(answer['silent_machines']))}"
+    yield from _rails(answer)
     rows = [_worker(worker, now) for worker in answer["workers"]]
     heads = ["WORKER", "NODE", "PID", "STATE", "OUTPUT", "GPUS", "PULSE", "STALLED IN", "UNKNOWN"]
     if any(worker["metric"] for worker in answer["workers"]):
@@ -97,6 +100,15 @@ def progress(answer: Json, now: datetime) -> Iterator[str]:
             row.insert(5, _metric(worker["metric"], now))
     if rows:
         yield from table(tuple(heads), rows)
+
+
+def _rails(answer: Json) -> Iterator[str]:
+    """``c3: rail mlx5_1: is DOWN, Polling for 60 s``: only what is off, or not known."""
+    off = [f"{rail['node']}: {words}" for rail in answer.get("rails", ()) for words in rail["off"]]
+    off += [f"{one['node']}: rails unknown: {one['reason']}" for one in answer.get("rails_unknown", ())]
+    yield from (f"  {safe(line)}" for line in off[:RAILS_MAX])
+    if len(off) > RAILS_MAX:
+        yield f"  and {len(off) - RAILS_MAX} rails more; --json shows all"
 
 
 def _step(step: Json, now: datetime) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,10 @@ class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     allow_beside_progress: Annotated[bool, _doc("restart a job although another of its steps progresses")] = False
     avoid_guilty: Annotated[bool, _doc("restart every run as if it had said --avoid-guilty: on other nodes than the "
                                        "guilty rank's")] = False
+    rail_rates: Annotated[list[str], _doc("what RDMA rails are made for, `CLASS=GB/S`, the class as a shell glob and "
+                                          "the first that matches: `[\"MT4129/*/InfiniBand=400\"]`. A class without "
+                                          "is made for what most of its rails have; `astraeus progress JOB --json` "
+                                          "shows classes")] = []
 
 
 class Unwatched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -141,6 +146,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             avoid_guilty=settings.avoid_guilty or site.avoid_guilty,
         )
 
+    def rail_rates(self, partition: str, kinds: Iterable[str]) -> dict[str, float]:
+        """Gb/s that rails of these classes are made for, of those of which the site says it."""
+        site = [_rail_rate(text) for text in self.watch_for(partition).rail_rates]
+        found = {kind: next((rate for glob, rate in site if fnmatch.fnmatchcase(kind, glob)), None) for kind in kinds}
+        return {kind: rate for kind, rate in found.items() if rate is not None}
+
     def unwatched_by(self, *, partition: str, qos: str, account: str, job_name: str) -> str:
         """Which glob keeps such a job unwatched, as ``job_name *jupyter*``; "" where none does."""
         for field, value in (("partition", partition), ("qos", qos), ("account", account),
@@ -151,12 +162,27 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return ""
 
 
+def _rail_rate(text: str) -> tuple[str, float]:
+    """``CLASS=GB/S``. Raises ValueError."""
+    glob, _, rate = text.rpartition("=")
+    try:
+        number = float(rate)
+    except ValueError:
+        number = 0.0
+    if not glob or not 0 < number < 1e6:
+        raise ValueError(f'rail_rates has "{text}"; write a class and what it is made for in Gb/s, such as '
+                         '"MT4129/*/InfiniBand=400"')
+    return glob.strip(), number
+
+
 def parse(text: str, where: str = "the configuration") -> Config:
     """Config out of TOML text; ConfigFault with one sentence that names the key."""
     try:
         config = msgspec.convert(tomllib.loads(text), Config)
         for name in ("", *config.partition):
             watch = config.watch_for(name)
+            for rate in watch.rail_rates:
+                _rail_rate(rate)
             after = parse_seconds(watch.stall_after)
             if not STALL_AFTER_MIN <= after <= STALL_AFTER_MAX:
                 raise ConfigFault(f"{where}: stall_after = {watch.stall_after!r} is out of range; "

@@ -11,7 +11,8 @@ from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 
 from .rules.incident import said
 from .rules.metric import metric_of
-from .rules.picture import Picture, ProcessView, StepView, WorkerView
+from .rules.picture import JobView, Picture, ProcessView, RailClass, RailView, StepView, WorkerView
+from .rules.rails import made_for, signs_of
 from .rules.words import speaker
 
 Json = dict[str, Any]
@@ -74,6 +75,22 @@ def progress(picture: Picture, findings: Iterable[Finding], step: str = "") -> J
         "silent_machines": list(job.silent_nodes), "suspended": job.suspended, "ended": job.ended,
         "steps": [_step(s, picture.now) for s in steps],
         "workers": [_worker(picture, s, w, named) for s in steps if _has_workers(s, job.steps) for w in s.workers],
+        "rails": [_rail(view, job) for view in job.rails],
+        "rails_unknown": [{"node": node, "reason": reason} for node, reason in job.rails_unknown],
+    }
+
+
+def _rail(view: RailView, job: JobView) -> Json:
+    """An RDMA port; ``off`` says in sentences what is wrong with it."""
+    rail = view.rail
+    made = made_for(rail, job.rail_classes.get(rail.kind, RailClass()))
+    return {
+        "node": view.node, "device": rail.device, "port": rail.port, "class": rail.kind, "layer": rail.layer,
+        "compute": rail.compute, "rate_gb": rail.rate_gb, "width": rail.width, "speed": rail.speed,
+        "state": rail.state or None, "phys_state": rail.phys_state or None, "made_for_gb": made.gb if made else None,
+        "errors": rail.errors, "flaps": rail.flaps, "down_s": rail.down_s, "looked_s": rail.looked_s,
+        "peer": rail.peer or None, "peer_wanted": rail.peer_wanted or None,
+        "off": [sign.words for sign in signs_of(view, job)],
     }
 
 

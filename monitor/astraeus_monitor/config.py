@@ -35,6 +35,13 @@ KEYS: tuple[Key, ...] = (
         "that grep -E takes"),
     Key("stacks", str, "auto", 'py-spy, which reads Python stacks of stuck jobs: "auto" (the one installed with the '
                                'monitor), "off", or its path'),
+    Key("rails", tuple, (), "RDMA devices that carry the training's data: a list of globs such as mlx5_[0-7]; empty: "
+        "one beside each GPU, else the node's commonest kind"),
+    Key("rails_s", float, 60, "seconds between two looks at RDMA rails", 5, 120),
+    Key("topology", str, "", "file that says what each rail should be wired to: lines NODE DEVICE PORT SWITCH "
+        "SWITCH-PORT"),
+    Key("topology_found", str, "", "file with such lines that the site's own discovery writes: what is wired"),
+    Key("sysfs", str, "/sys", "where RDMA adapters are read, below class/infiniband"),
     Key("node", str, "", "this node's name in Slurm; empty: as the jobs' files say, else the host's name"),
 )
 _WORDS = {str: "a text in quotes", float: "a number", tuple: "a list of texts in quotes"}
@@ -55,6 +62,11 @@ class Config(msgspec.Struct, frozen=True):
     state_dir: str = "/run/astraeus"
     ignore_output: tuple[str, ...] = ()
     stacks: str = "auto"
+    rails: tuple[str, ...] = ()
+    rails_s: float = 60
+    topology: str = ""
+    topology_found: str = ""
+    sysfs: str = "/sys"
     node: str = ""
 
 
@@ -92,13 +104,17 @@ def check(table: dict[str, object], where: str) -> Config:
             raise ConfigFault(f"{where}: {name} = {value:g} is out of range; "
                               f"write a number from {key.low:g} to {key.high:g}")
         for text in value if isinstance(value, tuple) else ():
-            if not text or not is_extended_regex(text):
+            if name == "ignore_output" and (not text or not is_extended_regex(text)):
                 raise ConfigFault(f'{where}: "{text}" in {name} is no regular expression; write one that grep -E takes')
         values[name] = value
     config = Config(**values)  # type: ignore[arg-type]
     if config.controller and not config.controller.startswith("http://"):
         raise ConfigFault(f'{where}: controller = "{config.controller}" must start with http:// '
                           "(reports are signed, not encrypted)")
+    for name in ("topology", "topology_found", "sysfs"):
+        value = getattr(config, name)
+        if value and not value.startswith("/"):
+            raise ConfigFault(f'{where}: {name} = "{value}" is no path; write one that begins with /')
     if config.stacks not in ("auto", "off") and not config.stacks.startswith("/"):
         raise ConfigFault(f'{where}: stacks = "{config.stacks}" is no path; write "auto", "off" or "/PATH/TO/py-spy"')
     host, port = split(config.controller)

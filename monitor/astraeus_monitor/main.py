@@ -23,6 +23,7 @@ USAGE = """usage: astraeus-monitor run [options]
        astraeus-monitor read metric URL NAME [--json] [--watch SECONDS]
        astraeus-monitor read nccl_log PATH [--json] [--watch SECONDS]
        astraeus-monitor read process PID [--json] [--watch SECONDS]
+       astraeus-monitor read rail [--sysfs DIR] [--json] [--watch SECONDS]
        astraeus-monitor config | --version | --help
 
 run        watch the jobs that Prolog hands over in the state directory, and report to the controller
@@ -32,6 +33,7 @@ config     print every key of the [monitor] table with its default
 options of read:
   --json             as JSON
   --watch SECONDS    look a second time so many seconds later, and say whether it changed
+  --sysfs DIR        a tree instead of /sys, or a copy of class/infiniband
 
 options of run:
   --config PATH      configuration (/etc/astraeus/astraeus.toml)

@@ -74,7 +74,7 @@ class Rail(msgspec.Struct, omit_defaults=True):
     speed: str = ""
     """The rate's name: EDR, HDR, NDR."""
     state: str = ""
-    """ACTIVE, DOWN, INIT, ARMED; "" unknown."""
+    """ACTIVE, DOWN, INIT, ARMED; GONE: the node had it when the job began; "" unknown."""
     phys_state: str = ""
     """LinkUp, Polling, Disabled; "" unknown."""
     compute: bool = False
@@ -83,10 +83,14 @@ class Rail(msgspec.Struct, omit_defaults=True):
     """Its class, the same for rails that are to be compared: model of the adapter and link layer."""
     errors: dict[str, int] = {}
     """Counters that grew during the job, by how much; nothing that is zero."""
+    errors_s: float | None = None
+    """Since one of them was last seen to grow; None: none did."""
     flaps: int = 0
     """How often it went down and came back during the job."""
     down_s: float | None = None
-    """Since it was last seen up in this job; 0 while it is; None: not known."""
+    """Since it was last seen up in this job; 0 while it is; None: it never was, or that is not known."""
+    looked_s: float = 0
+    """Since it was last read."""
     peer: str = ""
     """What is at its other end, where it can be told: SWITCH/PORT."""
     peer_wanted: str = ""

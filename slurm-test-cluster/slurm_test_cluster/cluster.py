@@ -21,6 +21,7 @@ from slurm_test_cluster.frameworks import folder as frameworks_folder
 from slurm_test_cluster.gate import Gate
 from slurm_test_cluster.jobs import Jobs
 from slurm_test_cluster.progress import say
+from slurm_test_cluster.rails import Rails
 from slurm_test_cluster.ranks import Ranks
 from slurm_test_cluster.releases import DEFAULT_RELEASE, release_named
 from slurm_test_cluster.slurm_conf import slurm_conf
@@ -32,7 +33,7 @@ GPUS_PER_NODE = 2
 FUSE = "/dev/fuse"
 
 
-class Cluster(Jobs, Ranks, Faults, Frameworks, Gate, Astraeus):
+class Cluster(Jobs, Ranks, Faults, Rails, Frameworks, Gate, Astraeus):
     """One running cluster. `Cluster.up()` makes it, `Cluster.attach()` finds it, `down()` takes it away."""
 
     @classmethod

@@ -16,6 +16,7 @@ import venv
 from importlib import metadata
 from pathlib import Path
 
+from astraeus_monitor.host.infiniband import COUNTERS
 from astraeus_protocol import VERSION
 from prolog_host import EPILOG, PROLOG, SHELL, START_MONITOR
 from slurm_test_cluster.waiting import wait_for
@@ -24,7 +25,7 @@ from .sink import Sink
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 NOBODY = 65534
-GPUS, SOCKETS, LINKS = 8, 16, 8
+GPUS, RAILS, SOCKETS, LINKS = 8, 8, 16, 8
 THREADS_MIN, THREADS_MAX = 7, 60
 """Threads of the first rank and of the last: those of a small PyTorch rank and of one with many loaders."""
 
@@ -57,7 +58,9 @@ class Node:
         key.write_bytes(self.sink.key)
         key.chmod(0o600)
         (self.home / "astraeus.toml").write_text(
-            f'[monitor]\ncontroller = "http://127.0.0.1:{self.sink.server_port}"\nkey = "{key}"\n')
+            f'[monitor]\ncontroller = "http://127.0.0.1:{self.sink.server_port}"\nkey = "{key}"\n'
+            f'sysfs = "{self.state}/sys"\n')
+        self._rails()
         self.lib.mkdir()
         self._program(self.home / "astraeus-monitor", (
             # What a service has in its environment, and where the fake driver is.
@@ -74,6 +77,18 @@ class Node:
         self.sink.shutdown()
         shutil.rmtree(self.state, ignore_errors=True)
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _rails(self) -> None:
+        """Eight adapters of one port, with the error counters that the monitor reads of one."""
+        for rail in range(RAILS):
+            port = self.state / f"sys/class/infiniband/mlx5_{rail}/ports/1"
+            texts = {"rate": "400 Gb/sec (4X NDR)", "state": "4: ACTIVE", "phys_state": "5: LinkUp",
+                     "link_layer": "InfiniBand"}
+            counters = {f"{kind}/{name}": "0" for kind, names in COUNTERS.items() for name in names[:10]}
+            for name, text in (texts | counters).items():
+                file = port / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(f"{text}\n")
 
     @staticmethod
     def _program(path: Path, line: str) -> None:

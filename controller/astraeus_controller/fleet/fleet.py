@@ -15,6 +15,7 @@ from astraeus_protocol import report as wire
 from ..config import Config
 from ..rules.picture import Picture
 from ..slurm.types import JobFacts, Snapshot
+from .rails import RailBook
 from .state import Job, Node, Part, StepMemory, state_word
 from .ties import all_tied, learn
 from .time import stops
@@ -44,6 +45,7 @@ class Fleet:
         self.wall_offset = wall_offset
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[int, Job] = {}
+        self.rails = RailBook()
         self.polls: list[set[int]] = []
         """Jobs that the last two successful polls listed."""
 
@@ -57,6 +59,7 @@ class Fleet:
         before = self._admit(report, now)
         if before is None:
             return []
+        self.rails.learn(report)
         node = self.nodes[report.node]
         touched = []
         listed = set()
@@ -161,7 +164,7 @@ class Fleet:
         for number in list(self.jobs) if jobs is None else jobs:
             job = self.jobs.get(number)
             if job is not None and job.parts:
-                yield View(job, self.nodes, self.config, self.cluster, now, self.wall_offset).picture()
+                yield View(job, self.nodes, self.rails, self.config, self.cluster, now, self.wall_offset).picture()
 
     def forget(self, now: float) -> None:
         """Let go of jobs that ended ten minutes ago and of nodes that nothing runs on."""
@@ -178,6 +181,7 @@ class Fleet:
         for name, node in list(self.nodes.items()):
             if name not in needed and now - node.received > KEEP_NODE_S:
                 del self.nodes[name]
+                self.rails.forget(name)
 
     def gone(self, job: int, restarts: int) -> bool:
         """Whether an attempt is surely over: we hold a later one, or ended it, or two polls came without it.

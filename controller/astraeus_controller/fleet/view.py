@@ -25,6 +25,7 @@ from ..rules.picture import (
     WorkerView,
 )
 from ..rules.stacks import at_prompt
+from .rails import RailBook
 from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Key, Node, StepMemory
 from .ties import key_of, processes_of
 from .time import FOREVER, Interval, merged, overlap, shared
@@ -70,7 +71,7 @@ class Clock:
 class View:
     """Builds one job's picture at ``now``; ``wall`` turns boot time into Unix time."""
 
-    def __init__(self, job: Job, nodes: Mapping[str, Node], config: Config, cluster: str, now: float,
+    def __init__(self, job: Job, nodes: Mapping[str, Node], rails: RailBook, config: Config, cluster: str, now: float,
                  wall: float) -> None:
         self.job, self.config, self.cluster, self.now, self.wall = job, config, cluster, now, wall
         self.live = job.live
@@ -85,6 +86,9 @@ class View:
         self.partition = job.facts.partition if job.facts else self.first.partition
         self.gpus = sum(len(part.job.gpus) for part in self.live.values())
         self.run = self._run()
+        self.rails = tuple(RailView(name, rail) for name in self.fresh for rail in self.live[name].job.rails)
+        kinds = {view.rail.kind for view in self.rails}
+        self.rail_classes = rails.views(kinds, config.rail_rates(self.partition, kinds)) if kinds else {}
 
     def picture(self) -> Picture:
         job, facts, row = self.job, self.job.facts, self.job.row
@@ -109,7 +113,9 @@ class View:
             steps=tuple(self._steps(pieces, settings)), ended=job.ended,
             facts_s=None if job.facts_at is None else self.now - job.facts_at,
             report_s=self.now - max(received, default=self.now),
-            rails=tuple(RailView(name, rail) for name in self.fresh for rail in self.live[name].job.rails),
+            rails=self.rails, rail_classes=self.rail_classes,
+            rails_unknown=tuple((name, one.reason) for name in self.fresh for one in self.live[name].job.unknown
+                                if one.source == "rail"),
             settled=job.settled(self.now),
         ))
 

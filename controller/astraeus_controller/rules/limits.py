@@ -91,6 +91,21 @@ TABLE: tuple[Limit, ...] = (
     Limit("SAID_NEW_S", 60, "s",
           "a word of a stuck collective makes a suspect at once for so long, then only while the output is quiet",
           "the word is output itself; who prints on after it is not hung yet"),
+    Limit("RAIL_PEERS", 3, "rails",
+          "a rail is compared with its class once so many others of it are known",
+          "two rails that differ do not tell which of them is the slow one"),
+    Limit("RAIL_RATE_SHARE", 0.99, "share",
+          "a rail whose rate is below so much of what it is made for is slow",
+          "rates are names such as 400 Gb/s and no measures: a lost lane or a lower speed costs half at the least"),
+    Limit("RAIL_GROWING_S", 180, "s",
+          "a rail's error counters grow as long as they grew within this time",
+          "they are read each minute; what grew once an hour ago holds nobody back now"),
+    Limit("RAIL_ERRORS_MIN", 10, "errors",
+          "so many in the job count; of a lost link or a packet that was given up, one does",
+          "single symbol errors and retransmissions are part of healthy links"),
+    Limit("RAIL_ERRORS_RATIO", 10, "times",
+          "by so much more must a counter have grown than at the median of the job's other rails of its class",
+          "congestion and adaptive routing make retransmissions and packets out of order grow on all rails alike"),
     Limit("INCIDENT_WINDOW_S", 300, "s",
           "stalls of several jobs this close together, on one storage or node, are one incident",
           "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
@@ -135,6 +150,11 @@ BACKOFF_MIN = _VALUES["BACKOFF_MIN"]
 GROUPS_SAID = int(_VALUES["GROUPS_SAID"])
 SAID_OVER_S = _VALUES["SAID_OVER_S"]
 SAID_NEW_S = _VALUES["SAID_NEW_S"]
+RAIL_PEERS = int(_VALUES["RAIL_PEERS"])
+RAIL_RATE_SHARE = _VALUES["RAIL_RATE_SHARE"]
+RAIL_GROWING_S = _VALUES["RAIL_GROWING_S"]
+RAIL_ERRORS_MIN = _VALUES["RAIL_ERRORS_MIN"]
+RAIL_ERRORS_RATIO = _VALUES["RAIL_ERRORS_RATIO"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
 INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]

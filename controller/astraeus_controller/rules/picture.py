@@ -171,6 +171,18 @@ class RailView(msgspec.Struct, frozen=True):
     rail: Rail
 
 
+class RailClass(msgspec.Struct, frozen=True):
+    """What is known of all compute rails of one class, those of this job among them."""
+
+    site_gb: float | None = None
+    """What the site says that they are made for, Gb/s."""
+    rates: dict[float, int] = {}
+    """Gb/s to how many rails that are up have it."""
+    up: dict[str, int] = {}
+    """``mlx5_1/1`` to on how many nodes that port is up, and is not."""
+    down: dict[str, int] = {}
+
+
 class JobView(msgspec.Struct, frozen=True):
     job: int
     run: str
@@ -203,6 +215,10 @@ class JobView(msgspec.Struct, frozen=True):
     """Age of the newest report that this picture uses."""
     rails: tuple[RailView, ...] = ()
     """Of the nodes that are not silent."""
+    rail_classes: dict[str, RailClass] = {}
+    """By ``Rail.kind``, of the classes that the job has."""
+    rails_unknown: tuple[tuple[str, str], ...] = ()
+    """(node, why some of its rails could not be read)"""
     settled: bool = True
     """Every node was heard, and for long enough to have told what ties its ranks: a stall may open."""
 

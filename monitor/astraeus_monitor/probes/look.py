@@ -90,7 +90,7 @@ class Memory:
             self.kinds.clear()
 
 
-class Ask(msgspec.Struct):
+class Ask(msgspec.Struct, tag="look"):
     """What one look is to read."""
 
     job: int

@@ -11,12 +11,13 @@ import gc
 import os
 import selectors
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from ..clock import Clock
 from ..host.procfs import Proc
+from . import rails
 from .area import Area
 from .children import BUSY, LATE, LOOK_DEADLINE_S, Done, Probes, encode_line
 from .look import Ask, Memory, look
@@ -29,11 +30,11 @@ FORGET_S = 600.0
 TIDY_EVERY = 256
 """Looks between two collections of garbage in the child."""
 _ENCODE = msgspec.msgpack.Encoder().encode
-_DECODER = msgspec.msgpack.Decoder(Ask)
+_DECODER = msgspec.msgpack.Decoder(Ask | rails.RailAsk)
 
 
 class Looker:
-    """Looks at one job at a time. ``memories`` gives each job's at the time of the fork."""
+    """Looks at one job at a time, or at the node's rails. ``memories`` gives each job's at the time of the fork."""
 
     def __init__(self, proc: Proc, selector: selectors.BaseSelector, clock: Clock, probes: Probes,
                  memories: Callable[[], dict[int, Memory]]) -> None:
@@ -52,7 +53,7 @@ class Looker:
         """Whether a look is under way."""
         return self.until is not None
 
-    def start(self, kind: str, ask: Ask, done: Done, deadline_s: float = LOOK_DEADLINE_S) -> str:
+    def start(self, kind: str, ask: Ask | rails.RailAsk, done: Done, deadline_s: float = LOOK_DEADLINE_S) -> str:
         """Begin a look. Returns "" or why it can't begin."""
         if self.busy:
             return BUSY
@@ -61,7 +62,7 @@ class Looker:
             return why
         data = _ENCODE(ask)
         if len(data) > MAX_ASK:
-            return self.probes.start(kind, lambda: look(self.proc, ask, self._memory(ask.job)), done, deadline_s)
+            return self.probes.start(kind, lambda: lines_of(self.proc, ask, self.memories()), done, deadline_s)
         try:
             if not self.pid:
                 self._begin(deadline_s)
@@ -84,9 +85,6 @@ class Looker:
         self._done = None
         if self.pid:
             self._end("", kill=True)
-
-    def _memory(self, job: int) -> Memory:
-        return self.memories().get(job) or Memory()
 
     def _begin(self, deadline_s: float) -> None:
         area, memories = Area(), self.memories()
@@ -122,16 +120,24 @@ class Looker:
 def serve(proc: Proc, memories: dict[int, Memory], area: Area, ask_fd: int, answer_fd: int,
           alarm_s: float) -> None:
     """The child: a look for each ask, until the monitor closes its pipe."""
-    looks = 0
+    looks, newest = 0, 0.0
     while data := receive(ask_fd):
         ask = _DECODER.decode(data)
         signal.setitimer(signal.ITIMER_REAL, alarm_s)  # should the monitor die meanwhile
-        for line in look(proc, ask, memories.setdefault(ask.job, Memory())):
+        for line in lines_of(proc, ask, memories):
             area.add(encode_line(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
+        newest = ask.now if isinstance(ask, Ask) else newest
         os.write(answer_fd, b".")
         looks += 1
         if looks % TIDY_EVERY == 0:
-            for job in [job for job, memory in memories.items() if ask.now - memory.used > FORGET_S]:
+            for job in [job for job, memory in memories.items() if newest - memory.used > FORGET_S]:
                 del memories[job]
             gc.collect()
+
+
+def lines_of(proc: Proc, ask: Ask | rails.RailAsk, memories: dict[int, Memory]) -> Iterator[msgspec.Struct]:
+    """What a look sees, line by line."""
+    if isinstance(ask, rails.RailAsk):
+        return rails.look(ask)
+    return look(proc, ask, memories.setdefault(ask.job, Memory()))

@@ -21,7 +21,7 @@ from ..probes.follow import FileAsk, Followed, read_on
 from ..probes.scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from ..sources.metric import MetricClock
 from ..sources.nccl_log import RANKING, Word, joined
-from . import read_output
+from . import read_output, read_rail
 from .read_process import ProcessReading, process, text
 
 UNKNOWN = 3
@@ -44,13 +44,15 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is printed with ``--json``: the reading, or why there is none."""
 
     source: str
-    reading: report.Metric | Words | ProcessReading | read_output.Outputs | None = None
+    reading: report.Metric | Words | ProcessReading | read_output.Outputs | read_rail.RailReading | None = None
     unknown: str = ""
 
 
 def main(words: list[str]) -> int:
     """Exit status. Raises ReadFault."""
-    as_json, watch_s, words = _options(words)
+    as_json, watch_s, sysfs, words = _options(words)
+    if sysfs and words[:1] != ["rail"]:
+        raise ReadFault("--sysfs is for read rail; write read rail --sysfs DIR")
     match words:
         case ["metric", url, name]:
             answer = metric(url, name, watch_s, Clock().boot, time.sleep)
@@ -60,12 +62,16 @@ def main(words: list[str]) -> int:
             answer = _process(pid, watch_s)
         case ["output", _, *_]:
             answer = output(words[1:], watch_s, Proc(), time.sleep)
+        case ["rail"]:
+            told = read_rail.as_configured(sysfs, watch_s)
+            answer = Answer("rail", unknown=told) if isinstance(told, str) else Answer("rail", reading=told)
         case ["output"]:
             raise ReadFault("write read output PATH, such as read output /home/alice/slurm-42.out")
         case ["metric", *_]:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
-            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, or read process PID")
+            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
+                            "or read rail")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -152,6 +158,8 @@ def _text(answer: Answer) -> str:
     reading = answer.reading
     if isinstance(reading, read_output.Outputs):
         return read_output.text(reading)
+    if isinstance(reading, read_rail.RailReading):
+        return read_rail.text(reading)
     if isinstance(reading, Words):
         return _of_word(reading.word)
     if isinstance(reading, ProcessReading):
@@ -169,8 +177,8 @@ def _of_word(word: Word | None) -> str:
     return "\n  ".join([f"nccl_log: {word.kind} ({word.stack})" + (f": {what}" if what else ""), word.line])
 
 
-def _options(words: list[str]) -> tuple[bool, float, list[str]]:
-    as_json, watch_s, rest = False, 0.0, []
+def _options(words: list[str]) -> tuple[bool, float, str, list[str]]:
+    as_json, watch_s, sysfs, rest = False, 0.0, "", []
     queue = list(words)
     while queue:
         name, sep, value = queue.pop(0).partition("=")
@@ -181,8 +189,12 @@ def _options(words: list[str]) -> tuple[bool, float, list[str]]:
             if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= WATCH_MAX_S:
                 raise ReadFault(f"--watch takes seconds from 1 to {WATCH_MAX_S}, such as --watch 15")
             watch_s = float(value)
+        elif name == "--sysfs":
+            sysfs = value if sep else queue.pop(0) if queue else ""
+            if not sysfs:
+                raise ReadFault("--sysfs takes a folder, such as --sysfs /sys")
         elif name.startswith("--"):
             raise ReadFault(f"read has no option {name}; write --json or --watch SECONDS")
         else:
             rest.append(name + sep + value)
-    return as_json, watch_s, rest
+    return as_json, watch_s, sysfs, rest

@@ -1,8 +1,7 @@
-"""When the node is looked at, and where what was seen goes: jobs' processes, sruns, GPUs."""
+"""When the node is looked at, and where what was seen goes: jobs' processes, sruns, GPUs, rails."""
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 from collections import deque
 from collections.abc import Callable
@@ -18,17 +17,18 @@ from ..log import fenced, say_once
 from ..probes import tail
 from ..probes.children import BUSY, Probes
 from ..probes.closer import DEADLINE_S, look_closer
-from ..probes.look import DECODER, Ask, Began, SrunLook, TaskLook, look
+from ..probes.look import Ask, look
 from ..probes.looker import Looker
 from ..probes.scrape import MetricAsk, scrape
 from ..probes.servant import Servant
-from ..probes.waits import WaitSeen
 from ..sources import gpu
 from ..sources.process import ProcessWatch
 from ..watch.job import YOUNG_S, JobWatch
 from ..watch.step import StepWatch
 from . import closers, metrics, tails
 from .follower import Followers
+from .lines import sort_lines, waits_in
+from .rails import Rails
 from .stacks import Stacks
 
 AT_ONCE = 4
@@ -53,6 +53,7 @@ class Looks:
         self.jobs: dict[int, JobWatch] = {}
         self.looker = Looker(proc, selector, clock, self.probes,
                              lambda: {number: job.memory for number, job in self.jobs.items()})
+        self.rails = Rails(self.probes, self.looker, clock, seen)
         self.followers = Followers(proc, selector, clock, self.probes, seen)
         self.waiting: deque[JobWatch] = deque()
         self.last_all = float("-inf")
@@ -72,6 +73,7 @@ class Looks:
             self.look_at_gpus()
         if everything:
             self._read_metrics(now)
+        self.rails.due(now, self.jobs.values(), node)
         fresh = any(now - came < YOUNG_S for job in self.jobs.values()
                     for came in (job.came, *(step.came for step in job.steps.values())))
         if fresh:  # also where only a young job was not there yet when the survey before was made
@@ -269,33 +271,3 @@ class Looks:
 def processes_of(job: JobWatch) -> list[ProcessWatch]:
     """Worker processes of its running tasks."""
     return [process for _, worker in job.running() for process in worker.roster.processes]
-
-
-def waits_in(lines: list[bytes]) -> dict[Identity, WaitSeen]:
-    """What processes were seen to wait for, among a look's lines."""
-    found: dict[Identity, WaitSeen] = {}
-    for line in lines:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            wait = DECODER.decode(line)
-            if isinstance(wait, WaitSeen):
-                found[wait.pid, wait.start] = wait
-    return found
-
-
-def sort_lines(lines: list[bytes]) -> tuple[list[TaskLook], list[SrunLook], list[Began]]:
-    """A look's lines by kind; what can't be read is left out."""
-    tasks: list[TaskLook] = []
-    sruns: list[SrunLook] = []
-    began: list[Began] = []
-    for line in lines:
-        try:
-            found = DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
-        if isinstance(found, TaskLook):
-            tasks.append(found)
-        elif isinstance(found, SrunLook):
-            sruns.append(found)
-        elif isinstance(found, Began):
-            began.append(found)
-    return tasks, sruns, began

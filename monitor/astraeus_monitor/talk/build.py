@@ -25,6 +25,7 @@ def jobs(watches: Iterable[JobWatch], now: float, node: str, stacks: Stacks | No
         if not watch.dropped:
             job = fenced(f"job {watch.job}: its report", partial(watch.record, now, node),
                          report.Job(watch.job, watch.nonce, unknown=[UNTOLD]))
+            watch.rails.tell(job, now)
             job.stacks = stacks.record(watch, now) if stacks else None
             found.append(job)
     return found

@@ -17,7 +17,8 @@ VERSION = 1
 
 def save(job: JobWatch, boot: str) -> None:
     """Write the job's clocks; a full or lost directory is said and survived."""
-    data = msgspec.json.encode({"v": VERSION, "nonce": job.nonce, "boot": boot, "job": job.save()})
+    data = msgspec.json.encode({"v": VERSION, "nonce": job.nonce, "boot": boot, "job": job.save(),
+                                "rails": job.rails.save()})
     try:
         put(job.path / CLOCK, data, 0o600)
     except FileNotFoundError:
@@ -34,6 +35,7 @@ def load(job: JobWatch, boot: str) -> bool:
         if (saved["v"], saved["nonce"], saved["boot"]) != (VERSION, job.nonce, boot):
             return False
         job.load(saved["job"])
+        job.rails.load(saved.get("rails", []))
     except FileNotFoundError:
         return False
     except (OSError, msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError) as fault:

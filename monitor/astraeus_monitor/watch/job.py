@@ -16,6 +16,7 @@ from ..log import say
 from ..probes.look import Ask, Memory, SrunAsk, SrunLook, TaskLook
 from ..sources import gpu as gpus
 from ..sources import output as out
+from ..sources.rail import JobRails
 from .logs import JobLogs
 from .step import StepWatch, integer, seconds, settings
 from .worker import WorkerWatch
@@ -39,6 +40,7 @@ class JobWatch:
         self.nonce = facts.get("nonce", "")
         self.began, self.came = seconds(facts.get("at"), now), now
         self.gpu_indices = gpus.indices(facts.get("gpus", "")) or []
+        self.rails = JobRails()
         self.gpus = {index: gpus.GpuClock(index, now) for index in self.gpu_indices}
         self.steps: dict[str, StepWatch] = {}
         self.stopped = Stopped()

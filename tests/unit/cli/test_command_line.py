@@ -47,6 +47,17 @@ def test_last_words_of_a_step() -> None:
     assert list(text.progress(answer, NOW))[1] == line + '; finished but not exited: last words "Training\\x1b[0m done"'
 
 
+def test_rails_of_which_something_is_off() -> None:
+    words = "rail mlx5_1: is DOWN, \x1b[31mPolling"
+    rails = [{"node": f"c{n}", "off": [words] if n != 2 else []} for n in range(1, 16)]
+    answer = {"run": "1", "run_name": "", "restarts": 0, "ended": False, "state": "RUNNING", "machines": "c1",
+              "reason": "", "steps": [], "silent_machines": [], "workers": [], "rails": rails[:2],
+              "rails_unknown": [{"node": "c3", "reason": "mlx5_0 does not answer"}]}
+    assert list(text.progress(answer, NOW))[1:] == [
+        "  c1: rail mlx5_1: is DOWN, \\x1b[31mPolling", "  c3: rails unknown: mlx5_0 does not answer"]
+    assert list(text.progress(answer | {"rails": rails}, NOW))[-1] == "  and 3 rails more; --json shows all"
+
+
 def test_incidents() -> None:
     jobs = [{"run": "120_4", "stalled": False}, {"run": "124", "stalled": True}]
     one = {"incident": 3, "opened_at": "2026-11-29T14:02:05Z", "closed_at": None, "jobs": jobs, "others": 2,

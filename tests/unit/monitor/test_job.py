@@ -9,7 +9,7 @@ import pytest
 from astraeus_monitor.host import survey
 from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.probes.look import look
-from astraeus_monitor.rounds.looks import sort_lines
+from astraeus_monitor.rounds.lines import sort_lines
 from astraeus_monitor.watch import clocks
 from astraeus_monitor.watch.job import JobWatch
 from astraeus_protocol import report

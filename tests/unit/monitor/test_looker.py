@@ -15,7 +15,7 @@ from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.probes.children import BUSY, Probes
 from astraeus_monitor.probes.look import Ask, Memory, SrunAsk, TaskAsk
 from astraeus_monitor.probes.looker import Area, Looker
-from astraeus_monitor.rounds.looks import sort_lines
+from astraeus_monitor.rounds.lines import sort_lines
 from astraeus_protocol import report
 
 from .conftest import FakeProc
