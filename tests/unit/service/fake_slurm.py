@@ -314,10 +314,11 @@ def main() -> int:
     """As a command."""
     path = os.environ["FAKE_SLURM"]
     argv = [os.fsencode(arg).decode("utf-8", "surrogateescape") for arg in sys.argv[1:]]
-    with open(path, "r+", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with open(f"{path}.lock", "a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         slurm = FakeSlurm()
-        slurm.state = json.load(file)
+        with open(path, encoding="utf-8") as file:
+            slurm.state = json.load(file)
         try:
             sys.stdout.buffer.write(slurm.run(argv).encode("utf-8", "surrogateescape"))
             return 0
@@ -325,9 +326,10 @@ def main() -> int:
             print(fault, file=sys.stderr)
             return 1
         finally:
-            file.seek(0)
-            file.truncate()
-            json.dump(slurm.state, file)
+            # Whole or not at all: a controller that stops kills its commands.
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(slurm.state, file)
+            os.replace(f"{path}.new", path)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import http.client
 import json
 import os
@@ -132,7 +131,6 @@ class World:
 
     def job(self, number: int = 123) -> dict[str, Any]:
         with open(self.state, encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)  # a command may be writing it
             return dict(json.load(file)["jobs"][str(number)])
 
     @contextlib.asynccontextmanager
@@ -167,7 +165,8 @@ class World:
     def get_as(self, uid: int, path: str) -> tuple[int, Any]:
         """The same as another user, by a program of its own: a fork of this process, which has threads, may hang."""
         done = subprocess.run([sys.executable, "-ISc", ASK, self.socket, path, str(uid)], capture_output=True,
-                              timeout=20, check=True)
+                              timeout=20, check=False)
+        assert done.returncode == 0, done.stderr.decode()
         return _answer(done.stdout)
 
     async def ask(self, path: str) -> tuple[int, Any]:
@@ -208,8 +207,8 @@ async def test_from_a_report_to_the_next_attempt(tmp_path: Path) -> None:
         await world.node.send(stuck(1, restarts=1))
         await until(lambda: world.job().get("comment") == "mine" and not service.store.open_intents())
         kinds = [event.kind for event in service.store.events(job=123)]
-        assert kinds == [
-            "stalled", "restart_intended", "stopping", "requeued", "scheduled", "stalled_over", "restarted"]
+        assert kinds[:5] == ["stalled", "restart_intended", "stopping", "requeued", "scheduled"]
+        assert sorted(kinds[5:]) == ["restarted", "stalled_over"]  # a sweep sees the one, the restart the other
         assert ", restarted 1/10]" in world.job()["admin_comment"]
         assert service.store.open_findings() == []
         status, history = await world.ask("/runs/123/history")
