@@ -50,7 +50,7 @@ class Monitor:
         self.selector = selectors.DefaultSelector()
         self.registry = Registry(self.state_dir)
         self.looks = Looks(self.selector, self.clock, self.proc, self._judge, self._soon)
-        self.sampler = Sampler(self.proc, self.selector, self._wake)
+        self.sampler = Sampler(self.proc, self.selector, self.wake)
         self.sender = self._make_sender()
         self.boot = boot_id()
         self.session, self.seq, self.reports = os.urandom(8).hex(), 0, 0
@@ -83,7 +83,7 @@ class Monitor:
     def open(self) -> None:
         """Make the state directory and the FIFO that wakes us. Raises OSError."""
         (self.state_dir / "jobs").mkdir(mode=0o711, parents=True, exist_ok=True)
-        Wake(self.state_dir / "wake", self.selector, self._wake)
+        Wake(self.state_dir / "wake", self.selector, self.wake)
 
     def run(self, lock: Lock | None = None, until: Callable[[], bool] = lambda: False) -> None:
         """Work until told to stop, or until nothing has been there to do for ``leave_after_s``."""
@@ -249,7 +249,8 @@ class Monitor:
 
     # -- what wakes us
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Look for news at the next turn."""
         self.wake_now = True
 
     def _next_time(self) -> float:

@@ -177,15 +177,19 @@ def _notify() -> None:
 
 
 def _catch_signals(monitor: Monitor) -> None:
-    """TERM and INT end the loop in good order."""
+    """TERM and INT end the loop in good order; CONT is Prolog's: a job is there."""
     def stop(number: int, frame: object) -> None:
         monitor.stop()
+
+    def wake(number: int, frame: object) -> None:
+        monitor.wake()
 
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     monitor.selector.register(reading, selectors.EVENT_READ, lambda: os.read(reading, 64))
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGCONT, wake)
 
 
 if __name__ == "__main__":

@@ -127,8 +127,8 @@ write_job() {
 # Whole or not at all: the monitor may look at any moment.
 write_job >"$dir/.job" 2>/dev/null && mv "$dir/.job" "$dir/job" 2>/dev/null
 
-# A running monitor has its PID in monitor.lock; then its FIFO is all it needs. Otherwise start-monitor
-# looks closer.
+# A running monitor has its PID in monitor.lock; then a signal is all it needs, which forks nothing and waits for
+# nobody. CONT, for it does no harm to an older monitor. Otherwise start-monitor looks closer.
 pid= command=
 [ -r "$state/monitor.lock" ] && read -r pid <"$state/monitor.lock"
 case $pid in
@@ -136,11 +136,7 @@ case $pid in
 *) [ -r "/proc/$pid/cmdline" ] && read -r command <"/proc/$pid/cmdline" ;;
 esac 2>/dev/null
 case $command in
-*astraeus*monitor*)
-	# dd, for the flag: with a plain > the shell would wait here for a monitor that hangs.
-	[ -p "$state/wake" ] &&
-		dd if=/dev/zero of="$state/wake" bs=1 count=1 oflag=nonblock conv=nocreat 2>/dev/null
-	;;
+*astraeus*monitor*) kill -CONT "$pid" 2>/dev/null ;;
 *) "$lib/start-monitor" "$state" >/dev/null 2>&1 </dev/null ;;
 esac
 exit 0

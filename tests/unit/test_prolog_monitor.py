@@ -36,7 +36,7 @@ def fill(fifo: int) -> None:
 
 # A monitor of a few lines: takes the lock, notes what it was given, waits.
 MONITOR = """#!/usr/bin/env python3
-import fcntl, os, sys, time
+import fcntl, os, signal, sys, time
 folder = os.path.dirname(os.path.abspath(sys.argv[0]))
 lock = open(folder + "/state/monitor.lock", "a+")
 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,8 +48,11 @@ fds = [os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd")
        if os.path.exists("/proc/self/fd/" + fd)]
 with open(folder + "/started.new", "a") as note:
     print(os.getpid(), os.getsid(0), os.getpgid(0), sys.argv[1:], *fds, sep="|", file=note)
+signal.signal(signal.SIGCONT, lambda *_: open(folder + "/woken", "a").write("x"))
 os.rename(folder + "/started.new", folder + "/started")
-time.sleep(60)
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    time.sleep(1)
 """
 
 
@@ -92,12 +95,13 @@ def test_prolog_starts_a_monitor_that_holds_nothing_and_outlives_its_group(
     assert not any("pipe:" in fd or "start.lock" in fd for fd in fds)
     assert Path(f"/proc/{pid}").exists()
 
-    # The next jobs find it and wake it; no second one starts.
+    # The next jobs find it and wake it, Prolog by a signal; no second one starts.
     fifo = os.open(state / "wake", os.O_RDONLY | os.O_NONBLOCK)
     try:
         run(PROLOG, state, tmp_path / "lib", env=ENV_2411)
+        assert wait_for(tmp_path / "woken") == "x"
         run(START_MONITOR, state, monitor, tmp_path / "log" / "monitor.log")
-        assert len(os.read(fifo, 10)) == 2
+        assert len(os.read(fifo, 10)) == 1
     finally:
         os.close(fifo)
     assert (tmp_path / "started").read_text().count("\n") == 1
