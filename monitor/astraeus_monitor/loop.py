@@ -49,7 +49,7 @@ class Monitor:
         self.state_dir = Path(config.state_dir)
         self.selector = selectors.DefaultSelector()
         self.registry = Registry(self.state_dir)
-        self.looks = Looks(self.selector, self.clock, self.proc, self._judge, self._soon)
+        self.looks = Looks(self.selector, self.clock, self.proc, self._judge, self._soon, state_dir=self.state_dir)
         self.sampler = Sampler(self.proc, self.selector, self.wake)
         self.sender = self._make_sender()
         self.boot = boot_id()

@@ -57,6 +57,8 @@ class Gpu(msgspec.Struct, omit_defaults=True):
     """Links that are not active, of a GPU of which others are."""
     pids: list[int] | None = None
     """Processes that have a context on it, in the node's PID namespace; None: not known."""
+    unknown: dict[str, str] = {}
+    """Name of a reading to why the driver does not tell it."""
 
 
 class Rail(msgspec.Struct, omit_defaults=True):

@@ -10,6 +10,8 @@ static const u64 PROCESS_MEMORY = 1ULL << 30;
 API nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out)
 {
     REACH(device);
+    if (divided(device))
+        return NVML_ERROR_NOT_SUPPORTED;
     out->gpu = busy(device);
     out->memory = (unsigned int)state_number(device->index, "mem_util", out->gpu / 2);
     return NVML_SUCCESS;
@@ -47,7 +49,7 @@ API nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int type, u64 last_seen, 
     struct busy_levels levels;
 
     REACH(device);
-    if (type != NVML_SAMPLE_GPU_UTILIZATION || state_number(device->index, "samples", 1) == 0)
+    if (type != NVML_SAMPLE_GPU_UTILIZATION || divided(device) || state_number(device->index, "samples", 1) == 0)
         return NVML_ERROR_NOT_SUPPORTED;
     *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
     if (!out) {

@@ -127,12 +127,24 @@ API nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *out)
     return number(device, "pcie_replays", 0, out);
 }
 
+static int has_link(nvmlDevice_t device, unsigned int link)
+{
+    return !divided(device) && link < (unsigned int)state_number(device->index, "nvlinks", 0);
+}
+
+static unsigned int link_up(nvmlDevice_t device, unsigned int link)
+{
+    return link != (unsigned int)state_number(device->index, "nvlink_down", -1);
+}
+
 API nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, unsigned int *out)
 {
     REACH(device);
-    if (link >= (unsigned int)state_number(device->index, "nvlinks", 0))
+    if (divided(device))
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (!has_link(device, link))
         return NVML_ERROR_INVALID_ARGUMENT;
-    *out = link != (unsigned int)state_number(device->index, "nvlink_down", -1);
+    *out = link_up(device, link);
     return NVML_SUCCESS;
 }
 
@@ -144,19 +156,46 @@ API nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, unsi
     return NVML_SUCCESS;
 }
 
-/* Single fields: `field.ID`; an unset one is not supported. */
+/* Fields that have a key of their own; the others are `field.ID`. */
+static const struct { unsigned int id; const char *key; } FIELDS[] = {
+    {3, "ecc_corrected"}, {4, "ecc_uncorrected"}, {74, "held_power"}, {76, "held_sync"}, {142, "remap_corrected"},
+    {143, "remap_uncorrected"}, {144, "remap_pending"}, {145, "remap_failed"}, {269, "held_sw_thermal"},
+    {270, "held_hw_thermal"}, {271, "held_brake"},
+};
+enum { FIELD_LINK_STATE = 165 };
+
+static const char *field_key(unsigned int id)
+{
+    for (size_t i = 0; i < sizeof(FIELDS) / sizeof(*FIELDS); i++)
+        if (FIELDS[i].id == id)
+            return FIELDS[i].key;
+    return NULL;
+}
+
+/* Single fields: those above, 0 where unset, links' states, and `field.ID`; an unset one of these is not supported. */
 API nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
 {
     REACH(device);
     for (int i = 0; i < count; i++) {
         char key[32], value[64];
+        const char *own = field_key(values[i].fieldId);
 
         snprintf(key, sizeof(key), "field.%u", values[i].fieldId);
         values[i].timestamp = (long long)now_us();
         values[i].latencyUsec = 0;
         values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-        if (!state_text(device->index, key, value, sizeof(value)))
-            continue;
+        if (!state_text(device->index, key, value, sizeof(value))) {
+            if (values[i].fieldId == FIELD_LINK_STATE && has_link(device, values[i].scopeId)) {
+                values[i].nvmlReturn = NVML_SUCCESS;
+                values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+                values[i].value.ull = link_up(device, values[i].scopeId);
+                continue;
+            }
+            if (!own)
+                continue;
+            if (!state_text(device->index, own, value, sizeof(value)))
+                snprintf(value, sizeof(value), "0");
+        }
         values[i].nvmlReturn = NVML_SUCCESS;
         values[i].valueType = 3;
         values[i].value.ull = strtoull(value, NULL, 10);

@@ -4,13 +4,51 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static FILE *open_state(void)
+enum { MAX_STATE = 1 << 16 };
+
+static const char *state_path(void)
 {
     const char *path = getenv("FAKE_NVML_STATE");
 
-    return fopen(path && *path ? path : "/run/fake-nvml/state", "re");
+    return path && *path ? path : "/run/fake-nvml/state";
+}
+
+const char *state_in_use(void)
+{
+    static char path[512];
+
+    snprintf(path, sizeof(path), "%s.in-use", state_path());
+    return path;
+}
+
+/*
+ * The file's text, read anew only when the file is another: a look of a monitor asks for a hundred keys, and opening the
+ * file for each was most of what the monitor seemed to cost.
+ */
+static const char *state_file(void)
+{
+    static char text[MAX_STATE];
+    static struct stat seen;
+    struct stat now;
+    size_t size;
+    FILE *file;
+
+    if (stat(state_path(), &now) != 0)
+        return "";
+    if (now.st_ino == seen.st_ino && now.st_size == seen.st_size && now.st_dev == seen.st_dev &&
+        now.st_mtim.tv_sec == seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
+        return text;
+    file = fopen(state_path(), "re");
+    if (!file)
+        return "";
+    size = fread(text, 1, sizeof(text) - 1, file);
+    text[size] = '\0';
+    fclose(file);
+    seen = now;
+    return text;
 }
 
 static char *trim(char *text)
@@ -31,14 +69,15 @@ static int lookup(const char *key, char *out, size_t size)
 {
     char line[1024];
     int found = 0;
-    FILE *file = open_state();
 
     *out = '\0';
-    if (!file)
-        return 0;
-    while (fgets(line, sizeof(line), file)) {
-        char *equals = strchr(line, '=');
+    for (const char *at = state_file(); *at;) {
+        size_t length = strcspn(at, "\n");
+        char *equals;
 
+        snprintf(line, sizeof(line), "%.*s", (int)length, at);
+        at += length + (at[length] == '\n');
+        equals = strchr(line, '=');
         if (line[0] == '#' || !equals)
             continue;
         *equals = '\0';
@@ -47,7 +86,6 @@ static int lookup(const char *key, char *out, size_t size)
             found = 1;
         }
     }
-    fclose(file);
     return found;
 }
 

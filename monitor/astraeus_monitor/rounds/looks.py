@@ -6,6 +6,7 @@ import selectors
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -13,20 +14,19 @@ from ..clock import Clock
 from ..host import survey
 from ..host.procfs import Proc
 from ..host.tree import Identity
-from ..log import fenced, say_once
+from ..log import fenced
 from ..probes import tail
 from ..probes.children import BUSY, Probes
 from ..probes.closer import DEADLINE_S, look_closer
 from ..probes.look import Ask, look
 from ..probes.looker import Looker
 from ..probes.scrape import MetricAsk, scrape
-from ..probes.servant import Servant
-from ..sources import gpu
 from ..sources.process import ProcessWatch
 from ..watch.job import YOUNG_S, JobWatch
 from ..watch.step import StepWatch
 from . import closers, metrics, tails
 from .follower import Followers
+from .gpus import Gpus
 from .lines import sort_lines, waits_in
 from .rails import Rails
 from .stacks import Stacks
@@ -45,12 +45,12 @@ class Looks:
 
     def __init__(self, selector: selectors.BaseSelector, clock: Clock, proc: Proc, seen: Callable[[], None],
                  soon: Callable[[], None] | None = None,
-                 serve_gpus: Callable[[int, int], None] = gpu.serve) -> None:
+                 serve_gpus: Callable[[int, int], None] | None = None, state_dir: Path | None = None) -> None:
         self.clock, self.proc, self.seen = clock, proc, seen
         self.probes = Probes(selector, clock)
         self.stacks = Stacks(self.probes, proc, clock, soon or seen)
-        self.driver = Servant("driver", serve_gpus, selector, clock)
         self.jobs: dict[int, JobWatch] = {}
+        self.gpus = Gpus(selector, clock, self.jobs, serve_gpus, state_dir)
         self.looker = Looker(proc, selector, clock, self.probes,
                              lambda: {number: job.memory for number, job in self.jobs.items()})
         self.rails = Rails(self.probes, self.looker, clock, seen)
@@ -69,8 +69,8 @@ class Looks:
             soon = young or any(process.wait.unsettled(now) for process in processes_of(job))
             if job.running() and (everything or job.restless or soon) and job not in self.waiting:
                 self.waiting.append(job)
-        if everything or not self.driver.pid:
-            self.look_at_gpus()
+        if everything or not self.gpus.driver.pid:
+            self.gpus.look()
         if everything:
             self._read_metrics(now)
         self.rails.due(now, self.jobs.values(), node)
@@ -96,23 +96,22 @@ class Looks:
         self.probes.sweep()
         self.looker.sweep()
         self.followers.sweep()
-        self.driver.sweep()
+        self.gpus.sweep()
         self._next()
 
     def next_deadline(self) -> float | None:
         """When ``sweep`` has something to do."""
-        times = [t for t in (self.probes.next_deadline(), self.looker.until, self.driver.until,
+        times = [t for t in (self.probes.next_deadline(), self.looker.until, self.gpus.driver.until,
                               self.followers.next_deadline()) if t is not None]
         return min(times, default=None)
 
     def left(self, job: JobWatch) -> None:
-        """The job is gone: the driver is closed at once, so that the site's Epilog can reset its GPUs."""
+        """The job is gone: the driver is closed first of all, for its Epilog waits for that."""
+        self.gpus.left(job)
         self.stacks.left(job)
         if job in self.waiting:
             self.waiting.remove(job)
         self.followers.left(job.job)
-        if job.gpu_indices:
-            self.driver.stop()
         if not any(other.running() for other in self.jobs.values()):
             self.looker.stop()
 
@@ -122,30 +121,7 @@ class Looks:
         self.probes.stop()
         self.looker.stop()
         self.followers.stop()
-        self.driver.stop()
-
-    def look_at_gpus(self) -> None:
-        """Ask the driver, if any job here has GPUs; else let it go."""
-        if not any(job.has_gpus() for job in self.jobs.values()):
-            self.driver.stop()
-            return
-        if self.driver.until is not None:
-            return
-        why = self.driver.ask(b"read", self._gpus_seen)
-        if why:
-            self._tell_gpus(gpu.Answer(fault=f"the driver {why}"))
-
-    def _gpus_seen(self, lines: list[bytes], why: str) -> None:
-        try:
-            answer = gpu.DECODER.decode(lines[0]) if lines else gpu.Answer(fault=f"the driver {why}")
-        except msgspec.DecodeError as fault:
-            answer = gpu.Answer(fault=f"the driver's child answered nonsense: {fault}")
-        self._tell_gpus(answer)
-
-    def _tell_gpus(self, answer: gpu.Answer) -> None:
-        say_once("gpu", f"GPUs: {answer.fault}" if answer.fault else "")
-        for job in self.jobs.values():
-            job.see_gpus(answer, self.clock.boot())
+        self.gpus.stop()
 
     def _read_metrics(self, now: float) -> None:
         for job in self.jobs.values():

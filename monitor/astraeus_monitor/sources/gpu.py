@@ -1,39 +1,49 @@
-"""Source ``gpu``: how busy the node's GPUs are, from the driver's sample buffer, read in a child that stays.
+"""Source ``gpu``: what a driver told of one GPU, and what a job's attempt makes of it: clocks, deltas, usual power.
 
-The child imports pynvml, the monitor never does; the child ends, and with it every handle of the driver, as
-soon as no watched job here has a GPU.
+A driver's answer comes from a child (``probes.gpus``); nothing here asks one.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import re
-import time
 from typing import Any
 
 import msgspec
 from astraeus_protocol import report
-from astraeus_protocol.jobfile import numbers
 
 BUSY_PERCENT = 5.0
 """A GPU is busy from here on."""
-FIRST_S = 1.0
-"""The first question reads samples of this time; later ones all since the question before."""
-MAX_SAMPLES = 512
-"""More than a driver keeps for one GPU."""
-NOT_FOUND, UNSIGNED_INT = 6, 1
-"""NVML_ERROR_NOT_FOUND: no sample since; NVML_VALUE_TYPE_UNSIGNED_INT."""
-MAX_VISIBLE = 9
-"""Digits of a device number at most."""
-MAX_GPUS = 256
-"""Of a node."""
-_LIST = re.compile(r"[0-9]{1,3}(-[0-9]{1,3})?(,[0-9]{1,3}(-[0-9]{1,3})?)*")
-ENCODER = msgspec.json.Encoder()
+USUAL_MIN, USUAL_MAX = 20, 60
+"""Samples of power while its worker progressed, before their median says anything; how many are kept."""
+XIDS_MAX = 16
+"""Of an attempt, the newest."""
+FLAGS = ("remap_pending", "remap_failed")
+"""Among the counters: what holds now, not what grew."""
+NS = 1e9
+
+
+class Slow(msgspec.Struct, omit_defaults=True):
+    """What seldom changes: read each minute. None: not told."""
+
+    sm_max_mhz: float | None = None
+    slowdown_c: float | None = None
+    limit_w: float | None = None
+    pcie_gen: int | None = None
+    pcie_gen_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlinks_down: list[int] = []
+    pids: list[int] | None = None
+    held: dict[str, int] = {}
+    """Nanoseconds since the driver was loaded, by reason."""
+    counts: dict[str, int] = {}
+    """ecc_corrected, ecc_uncorrected, remapped_rows since the driver was loaded, or longer; and ``FLAGS``."""
+    mig: list[str] | None = None
+    """UUIDs of its instances; None: it is not divided."""
+    unknown: dict[str, str] = {}
 
 
 class Reading(msgspec.Struct, omit_defaults=True):
-    """One GPU as the driver told."""
+    """One GPU as the driver told. None: not told, and ``unknown`` says why."""
 
     index: int
     """Slurm's index: the driver's minor number."""
@@ -41,6 +51,17 @@ class Reading(msgspec.Struct, omit_defaults=True):
     busy: float | None = None
     """Percent, the highest sample since the reading before."""
     fault: str = ""
+    """Why nothing is told of it."""
+    sm_mhz: float | None = None
+    reasons: int | None = None
+    temp_c: float | None = None
+    power_w: float | None = None
+    xids: list[int] = []
+    """Since the reading before."""
+    unknown: dict[str, str] = {}
+    """Name of a reading to why it is not known."""
+    slow: Slow | None = None
+    """None: not read this time."""
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -53,169 +74,123 @@ class Answer(msgspec.Struct, omit_defaults=True):
 DECODER = msgspec.json.Decoder(Answer)
 
 
+class Grown:
+    """How much counters grew in this attempt. One that falls (its driver was loaded anew) goes on from there."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, int] = {}
+        self.grown: dict[str, int] = {}
+
+    def see(self, counts: dict[str, int]) -> None:
+        """Take counters in; the first time tells where each stood when the watch began."""
+        for name, value in counts.items():
+            more = value - self.last.get(name, value)
+            if more > 0:
+                self.grown[name] = self.grown.get(name, 0) + more
+            self.last[name] = value
+
+    def save(self) -> list[dict[str, int]]:
+        """For the clock file."""
+        return [self.last, self.grown]
+
+    def load(self, saved: list[dict[str, int]]) -> None:
+        """From the clock file."""
+        self.last, self.grown = ({str(name): int(n) for name, n in part.items()} for part in saved)
+
+
 class GpuClock:
-    """When one GPU of a job was last busy in this attempt. Times in CLOCK_BOOTTIME seconds."""
+    """One GPU of a job in this attempt. Times in CLOCK_BOOTTIME seconds."""
 
     def __init__(self, index: int, base: float) -> None:
         self.index, self.busy_at = index, base
         self.uuid = ""
-        self.busy: float | None = None
         self.ever_busy = False
         self.fault = "not read yet"
+        """Why it is not known how busy it is."""
         self.seen_at = base
+        self.reading: Reading | None = None
+        """The last one; None where the driver told nothing of it."""
+        self.slow = Slow()
+        self.errors, self.held = Grown(), Grown()
+        self.xids: list[int] = []
+        self.powers: list[int] = []
+        """Watts while its worker progressed."""
+        self.powers_at = 0
+        self.usual: float | None = None
 
-    def see(self, reading: Reading, now: float) -> None:
-        """Take a reading in."""
-        self.uuid, self.busy, self.fault = reading.uuid or self.uuid, reading.busy, reading.fault
-        self.seen_at = now
+    def see(self, reading: Reading, now: float, *, progresses: bool = False) -> None:
+        """Take a reading in. ``progresses``: a worker that has it is known to progress."""
+        self.uuid = reading.uuid or self.uuid
+        self.fault = reading.fault or reading.unknown.get("busy", "")
+        if reading.busy is None:
+            self.fault = self.fault or "the driver does not tell how busy it is"
+        self.xids = [*self.xids, *reading.xids][-XIDS_MAX:]
+        if reading.fault:
+            self.reading = None
+            return
+        self.reading, self.seen_at = reading, now
+        if reading.slow:
+            self.slow = reading.slow
+            self.errors.see({name: n for name, n in self.slow.counts.items() if name not in FLAGS})
+            self.held.see(self.slow.held)
         if reading.busy is not None and reading.busy >= BUSY_PERCENT:
             self.busy_at, self.ever_busy = now, True
+            if progresses and reading.power_w is not None:
+                self._power(round(reading.power_w))
 
     def miss(self, why: str) -> None:
         """The driver told nothing."""
-        self.busy, self.fault = None, why
+        self.reading, self.fault = None, why
 
-    def record(self, now: float) -> report.Gpu:
+    def _power(self, watts: int) -> None:
+        if len(self.powers) < USUAL_MAX:
+            self.powers.append(watts)
+        else:
+            self.powers[self.powers_at % USUAL_MAX] = watts
+        self.powers_at += 1
+        self.usual = self._median()
+
+    def _median(self) -> float | None:
+        count = len(self.powers)
+        if count < USUAL_MIN:
+            return None
+        ordered = sorted(self.powers)
+        return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+    def record(self, now: float, mig: str = "") -> report.Gpu:
         """For the report: unknown while the driver tells nothing."""
-        known = not self.fault
-        return report.Gpu(index=self.index, uuid=self.uuid, busy=self.busy if known else None,
-                          idle_s=round(now - self.busy_at, 2) if known else None, ever_busy=self.ever_busy,
-                          looked_s=round(now - self.seen_at, 2) if known else 0)
+        known, seen, slow = not self.fault, self.reading, self.slow
+        told = report.Gpu(
+            index=self.index, uuid=self.uuid, busy=seen.busy if known and seen else None,
+            idle_s=round(now - self.busy_at, 2) if known else None, ever_busy=self.ever_busy,
+            looked_s=round(now - self.seen_at, 2) if known else 0, mig=mig,
+            held_s={name: round(ns / NS, 1) for name, ns in self.held.grown.items()},
+            power_usual_w=self.usual, xids=self.xids,
+            errors=self.errors.grown | {name: 1 for name in FLAGS if slow.counts.get(name)})
+        if seen is None:
+            return told
+        told.sm_mhz, told.reasons, told.temp_c, told.power_w = seen.sm_mhz, seen.reasons, seen.temp_c, seen.power_w
+        told.sm_max_mhz, told.slowdown_c, told.limit_w = slow.sm_max_mhz, slow.slowdown_c, slow.limit_w
+        told.pcie_gen, told.pcie_gen_max = slow.pcie_gen, slow.pcie_gen_max
+        told.pcie_width, told.pcie_width_max = slow.pcie_width, slow.pcie_width_max
+        told.nvlinks_down, told.pids = slow.nvlinks_down, slow.pids
+        told.unknown = slow.unknown | seen.unknown if slow.unknown else seen.unknown
+        return told
 
     def save(self) -> dict[str, Any]:
         """For the clock file."""
-        return {"busy_at": self.busy_at, "ever": self.ever_busy, "uuid": self.uuid}
+        return {"busy_at": self.busy_at, "ever": self.ever_busy, "uuid": self.uuid, "powers": self.powers,
+                "powers_at": self.powers_at, "errors": self.errors.save(), "held": self.held.save(),
+                "xids": self.xids}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file."""
         self.busy_at, self.ever_busy = float(saved["busy_at"]), bool(saved["ever"])
         self.uuid = str(saved["uuid"])
-
-
-def indices(text: str) -> list[int] | None:
-    """Slurm's GPU indices, as in ``0,2-3``; None for anything else: a task's own environment tells them."""
-    if not text:
-        return []
-    if len(text) > 512 or not _LIST.fullmatch(text):
-        return None
-    found = sorted(set(numbers(text)))
-    return found if len(found) <= MAX_GPUS else None
-
-
-def of_worker(whole: list[int], visible: list[str], uuids: dict[str, int]) -> list[int]:
-    """Indices of a worker's GPUs: what its processes see of ``whole``, its step's GPUs here.
-
-    ``visible`` holds values of CUDA_VISIBLE_DEVICES: device numbers on the node, or counted within the step's
-    where cgroups hide the others, or UUIDs. Where both readings are possible and differ, the whole list
-    stands: too many GPUs can hide an idle one, a wrong one would accuse a busy rank.
-    """
-    found: set[int] = set()
-    for text in visible:
-        indices = _visible(text, whole, uuids)
-        if indices is None:
-            return whole
-        found.update(indices)
-    return sorted(found) if found else whole
-
-
-def _visible(text: str, whole: list[int], uuids: dict[str, int]) -> list[int] | None:
-    entries = [part.strip() for part in text.split(",") if part.strip()]
-    if entries and all(e.isascii() and e.isdigit() and len(e) <= MAX_VISIBLE for e in entries):
-        numbers = [int(entry) for entry in entries]
-        absolute = numbers if set(numbers) <= set(whole) else None
-        relative = [whole[n] for n in numbers] if max(numbers) < len(whole) else None
-        if absolute is not None and relative is not None and set(absolute) != set(relative):
-            return None
-        return absolute if absolute is not None else relative
-    indices = [index for entry in entries for uuid, index in uuids.items() if uuid.startswith(entry)]
-    return indices if entries and len(indices) == len(entries) else None
-
-
-def serve(request_fd: int, reply_fd: int) -> None:
-    """The child: for each line asked, one line with all GPUs; ends when the monitor closes its pipe."""
-    driver = _Driver()
-    with os.fdopen(request_fd, "rb") as requests:
-        for _ in requests:
-            data = memoryview(ENCODER.encode(driver.read()) + b"\n")
-            while data:
-                data = data[os.write(reply_fd, data):]
-    driver.close()
-
-
-class _Driver:
-    """NVML, opened at the first question."""
-
-    def __init__(self) -> None:
-        self.nvml: Any = None
-        self.handles: list[tuple[int, str, Any]] = []
-        self.seen: dict[int, int] = {}
-        """Index to the time stamp of its last sample."""
-        self.buffer = (ctypes.c_ulonglong * (2 * MAX_SAMPLES))()
-        """nvmlSample_t: a time stamp and a value, 8 bytes each."""
-
-    def read(self) -> Answer:
-        try:
-            self._open()
-        except ImportError:
-            return Answer(fault="nvidia-ml-py is not installed")
-        except Exception as fault:
-            return Answer(fault=f"NVML: {fault}")
-        return Answer([self._gpu(index, uuid, handle) for index, uuid, handle in self.handles])
-
-    def close(self) -> None:
-        if self.nvml:
-            self.nvml.nvmlShutdown()
-
-    def _open(self) -> None:
-        if self.nvml:
+        if "powers" not in saved:
             return
-        import pynvml as nvml  # type: ignore[import-untyped]
-
-        nvml.nvmlInit()
-        self.nvml = nvml
-        for place in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(place)
-            try:
-                index = int(nvml.nvmlDeviceGetMinorNumber(handle))
-            except nvml.NVMLError:
-                index = place
-            try:
-                uuid = nvml.nvmlDeviceGetUUID(handle)
-            except nvml.NVMLError:
-                uuid = ""
-            self.handles.append((index, uuid.decode() if isinstance(uuid, bytes) else uuid, handle))
-
-    def _gpu(self, index: int, uuid: str, handle: Any) -> Reading:
-        # The first question leaves the older part of the buffer out: it may be of the job before.
-        last = self.seen.setdefault(index, int((time.time() - FIRST_S) * 1e6))
-        stamps, values = self._samples(handle, last)
-        fresh = [value for stamp, value in zip(stamps, values, strict=True) if stamp > last]
-        if fresh:
-            self.seen[index] = max(stamps)
-            return Reading(index, uuid, float(max(fresh)))
-        try:  # samples are not supported, or there is none since: the plain rate tells
-            return Reading(index, uuid, float(self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
-        except self.nvml.NVMLError as fault:
-            return Reading(index, uuid, None, str(fault))
-
-    def _samples(self, handle: Any, last: int) -> tuple[list[int], list[int]]:
-        """Time stamps and percents of the samples since ``last``; none where the driver gives none."""
-        nvml = self.nvml
-        call = getattr(getattr(nvml, "nvmlLib", None), "nvmlDeviceGetSamples", None)
-        if call is not None:
-            # Into one buffer of ours by one call: nvidia-ml-py makes two calls and an object of every sample,
-            # which was most of what the child used.
-            kind, count = ctypes.c_int(), ctypes.c_uint(MAX_SAMPLES)
-            code = call(
-                handle, ctypes.c_int(nvml.NVML_GPU_UTILIZATION_SAMPLES), ctypes.c_ulonglong(last),
-                ctypes.byref(kind), ctypes.byref(count), self.buffer)
-            if code == NOT_FOUND:
-                return [], []
-            if code == 0 and kind.value == UNSIGNED_INT:
-                words = self.buffer[:2 * min(count.value, MAX_SAMPLES)]
-                return words[::2], [word & 0xFFFFFFFF for word in words[1::2]]
-        try:
-            _, samples = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, last)
-        except nvml.NVMLError:
-            return [], []
-        return [s.timeStamp for s in samples], [s.sampleValue.uiVal for s in samples]
+        self.powers = [int(watts) for watts in saved["powers"]][:USUAL_MAX]
+        self.powers_at, self.usual = int(saved["powers_at"]), self._median()
+        self.errors.load(saved["errors"])
+        self.held.load(saved["held"])
+        self.xids = [int(xid) for xid in saved["xids"]][-XIDS_MAX:]

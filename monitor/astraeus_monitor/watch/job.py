@@ -14,9 +14,11 @@ from ..host.procfs import Proc, Stat
 from ..host.stopped import Stopped, living_states
 from ..log import say
 from ..probes.look import Ask, Memory, SrunAsk, SrunLook, TaskLook
-from ..sources import gpu as gpus
 from ..sources import output as out
+from ..sources.gpu import Answer
+from ..sources.gpu_which import indices
 from ..sources.rail import JobRails
+from .gpus import JobGpus
 from .logs import JobLogs
 from .step import StepWatch, integer, seconds, settings
 from .worker import WorkerWatch
@@ -39,9 +41,8 @@ class JobWatch:
         self.job, self.facts, self.path, self.window_s = job, facts, path, window_s
         self.nonce = facts.get("nonce", "")
         self.began, self.came = seconds(facts.get("at"), now), now
-        self.gpu_indices = gpus.indices(facts.get("gpus", "")) or []
         self.rails = JobRails()
-        self.gpus = {index: gpus.GpuClock(index, now) for index in self.gpu_indices}
+        self.gpus = JobGpus(indices(facts.get("gpus", "")) or [], now)
         self.steps: dict[str, StepWatch] = {}
         self.stopped = Stopped()
         self.frozen = self.stop_file = False
@@ -65,7 +66,7 @@ class JobWatch:
 
     def has_gpus(self) -> bool:
         """Whether the driver is to be asked for it."""
-        return bool(self.gpu_indices) and bool(self.running())
+        return bool(self.gpus.indices) and bool(self.running())
 
     def feed(self, step: str, lines: list[tuple[str, dict[str, str]]], now: float) -> None:
         """Take new lines of a step's file in."""
@@ -219,30 +220,9 @@ class JobWatch:
                    and (s.holds_shared(node) or not s.launch_host)
                    and not any(w.holds_all for w in s.workers.values()) for s in self.steps.values())
 
-    # -- GPUs
-
-    def see_gpus(self, answer: gpus.Answer, now: float) -> None:
+    def see_gpus(self, answer: Answer, now: float) -> None:
         """Take the driver's answer in."""
-        readings = {reading.index: reading for reading in answer.gpus}
-        for index, clock in self.gpus.items():
-            if index in readings:
-                clock.see(readings[index], now)
-            else:
-                clock.miss(answer.fault or "the driver does not know this GPU")
-
-    def _gpus_of(self, step: StepWatch, worker: WorkerWatch,
-                 now: float) -> tuple[list[report.Gpu], list[report.Unknown]]:
-        whole, told = step.gpus.get(worker.rank, (self.gpu_indices, None))
-        visible = [p.visible for p in worker.roster.processes if p.visible is not None]
-        uuids = {clock.uuid: index for index, clock in self.gpus.items() if clock.uuid}
-        indices = gpus.of_worker(whole, visible or ([told] if told is not None else []), uuids)
-        records, unknown = [], []
-        for index in indices:
-            clock = self.gpus.setdefault(index, gpus.GpuClock(index, now))
-            records.append(clock.record(now))
-            if clock.fault:
-                unknown.append(report.Unknown("gpu", f"GPU {index}: {clock.fault}"))
-        return records, unknown
+        self.gpus.see(answer, self.running(), now)
 
     # -- the report
 
@@ -261,7 +241,7 @@ class JobWatch:
         """For the report."""
         facts = self.facts
         unknown = [report.Unknown("registry", "too many tasks")] if self.too_much else []
-        steps = [s.record(now, node, partial(self._gpus_of, now=now)) for s in self.steps.values()]
+        steps = [s.record(now, node, partial(self.gpus.of, now=now)) for s in self.steps.values()]
         for step in steps:
             self.logs.tell(step, now)
         return report.Job(
@@ -269,7 +249,7 @@ class JobWatch:
             leader=integer(facts.get("leader")), uid=integer(facts.get("uid")), user=facts.get("user", ""),
             account=facts.get("account", ""),
             partition=facts.get("partition", ""), nodelist=facts.get("nodelist", ""),
-            nodes=max(1, integer(facts.get("nodes"), 1)), gpus=self.gpu_indices, settings=settings(facts),
+            nodes=max(1, integer(facts.get("nodes"), 1)), gpus=self.gpus.indices, settings=settings(facts),
             by=facts.get("by", "prolog"), began_s=round(now - self.began, 2),
             restart_cause=facts.get("restart_cause", ""), stopped=self.stopped.ages(now),
             stop_file=self.stop_file, steps=steps, unknown=unknown)
@@ -277,7 +257,7 @@ class JobWatch:
     def save(self) -> dict[str, Any]:
         """For the clock file."""
         return {"steps": {name: s.save() for name, s in self.steps.items()},
-                "gpus": {str(i): g.save() for i, g in self.gpus.items()}, "stopped": self.stopped.save(),
+                "gpus": self.gpus.save(), "stopped": self.stopped.save(),
                 "sruns": self.sruns.save(), "stop_file": self.stop_file, "logs": self.logs.save()}
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -285,8 +265,7 @@ class JobWatch:
         self.stopped.load(saved["stopped"])
         self.sruns.load(saved["sruns"])
         self.stop_file = bool(saved["stop_file"])
-        for index, clock in saved["gpus"].items():
-            self.gpus.setdefault(int(index), gpus.GpuClock(int(index), self.came)).load(clock)
+        self.gpus.load(saved["gpus"])
         self.logs.load(saved.get("logs", self.logs.save()))
         self.saved_steps = dict(saved["steps"])
         self._restore()

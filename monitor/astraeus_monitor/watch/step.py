@@ -15,7 +15,7 @@ from ..host.procfs import Stat
 from ..host.tree import Identity
 from ..probes.look import File, SrunLook, TaskAsk
 from ..sources import output as out
-from ..sources.gpu import indices
+from ..sources.gpu_which import indices
 from ..sources.process import ProcessWatch, pulse_gone_in_most
 from ..sources.words import Words
 from .worker import EXIT_LINE_S, WorkerWatch
