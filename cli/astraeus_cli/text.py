@@ -100,6 +100,9 @@ def progress(answer: Json, now: datetime) -> Iterator[str]:
             row.insert(5, _metric(worker["metric"], now))
     if rows:
         yield from table(tuple(heads), rows)
+    for worker in answer["workers"]:
+        if noted := list(filter(None, map(gpu_notes, worker["gpus"]))):
+            yield f"  {safe(worker['worker'])}: {'; '.join(noted)}"
 
 
 def _rails(answer: Json) -> Iterator[str]:
@@ -148,6 +151,37 @@ def _worker(worker: Json, now: datetime) -> list[str]:
             safe(state) + (f" ({','.join(odd)})" if odd else ""), ago(worker["last_output_at"], now), gpus or "-",
             "-" if worker["pulse"] is None else f"{worker['pulse']['per_s']:.1f}/s", span(worker["stalled_in_s"]),
             "; ".join(f"{safe(u['source'])}: {safe(u['reason'])}" for u in worker["unknown"]) or "-"]
+
+
+HOT_C = 3
+"""So near to the temperature at which it slows down, a GPU is worth a word."""
+HELD = {0x8: "by the hardware", 0x20: "by heat", 0x40: "by heat (hardware)", 0x80: "by the power supply"}
+"""Reasons for a held clock that no healthy GPU has: NVML's bits."""
+
+
+def gpu_notes(gpu: Json) -> str:
+    """What is odd about a GPU: ``GPU 3: 1386 of 1980 MHz, held by heat, 92 C; Xid 63``; "" where nothing is."""
+    told = gpu.get
+    held = [words for bit, words in HELD.items() if (told("reasons") or 0) & bit]
+    hot = told("temp_c") is not None and told("slowdown_c") and told("temp_c") >= told("slowdown_c") - HOT_C
+    found = []
+    if held or hot:
+        if told("sm_mhz") is not None:
+            found.append(f"{told('sm_mhz'):.0f} of {told('sm_max_mhz') or 0:.0f} MHz")
+        found += ["held " + " and ".join(held)] if held else []
+        found += [f"{told('temp_c'):.0f} C"] if told("temp_c") is not None else []
+    found += [f"{name.replace('_', ' ')} {count}" for name, count in (told("errors") or {}).items()]
+    found += ["Xid " + ",".join(map(str, told("xids")))] if told("xids") else []
+    found += ["NVLink " + ",".join(map(str, told("nvlinks_down"))) + " down"] if told("nvlinks_down") else []
+    for what, unit in (("pcie_width", "x"), ("pcie_gen", "gen ")):
+        now, most = told(what), told(f"{what}_max")
+        # An idle GPU lets its link fall to the first generation.
+        if now and most and now < most and (what == "pcie_width" or (told("busy") or 0) >= BUSY_PERCENT):
+            found.append(f"PCIe {unit}{now} of {unit}{most}")
+    return safe(f"GPU {gpu['index']}: {', '.join(found)}") if found else ""
+
+
+BUSY_PERCENT = 50
 
 
 def _busy(percent: float | None) -> str:

@@ -8,16 +8,21 @@ from typing import Any
 
 import msgspec
 from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
+from astraeus_protocol.readings import Gpu
 
 from .rules.incident import said
 from .rules.metric import metric_of
-from .rules.picture import JobView, Picture, ProcessView, RailClass, RailView, StepView, WorkerView
+from .rules.picture import GpuView, JobView, Picture, ProcessView, RailClass, RailView, StepView, WorkerView
 from .rules.rails import made_for, signs_of
 from .rules.words import speaker
 
 Json = dict[str, Any]
 STATES = {"running": "Running", "exited": "Exited", "gone": "Down", "stale": "Stale"}
 """A worker's state, as people and the API call it."""
+GPU_FIELDS = ("uuid", "mig", "sm_mhz", "sm_max_mhz", "reasons", "held_s", "temp_c", "slowdown_c", "power_w", "limit_w",
+              "power_usual_w", "errors", "xids", "pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max",
+              "nvlinks_down", "pids", "unknown")
+"""What a GPU's driver tells, as in docs/report.md."""
 
 
 def iso(at: float | None) -> str | None:
@@ -126,8 +131,7 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
         "worker": worker.name, "step": step.step, "rank": worker.rank, "node": worker.node, "pid": worker.pid,
         "state": STATES.get(worker.state, worker.state), "finding": found.kind if found else None,
         "last_output_at": iso(worker.output_at), "output_to": worker.output_to, "last_write_at": iso(worker.quiet_at),
-        "gpus": [{"index": g.index, "busy": g.busy, "last_busy_at": iso(g.busy_at) if g.ever_busy else None}
-                 for g in worker.gpus],
+        "gpus": [_gpu(gpu) for gpu in worker.gpus],
         "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": _nccl(step, worker),
         "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
                        "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
@@ -136,6 +140,14 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
         "unknown": [{"source": source, "reason": reason} for source, reason in worker.unknown],
         "stalled_in_s": _stalled_in(picture, step, worker),
     }
+
+
+def _gpu(gpu: GpuView) -> Json:
+    """What its driver tells; what it does not tell is None, and ``unknown`` says why."""
+    told = gpu.told or Gpu(index=gpu.index)
+    fields = {name: getattr(told, name) for name in GPU_FIELDS}
+    return {"index": gpu.index, "busy": gpu.busy,
+            "last_busy_at": iso(gpu.busy_at) if gpu.ever_busy else None} | fields
 
 
 def _wait(process: ProcessView) -> Json | None:

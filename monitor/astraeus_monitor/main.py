@@ -24,6 +24,7 @@ USAGE = """usage: astraeus-monitor run [options]
        astraeus-monitor read nccl_log PATH [--json] [--watch SECONDS]
        astraeus-monitor read process PID [--json] [--watch SECONDS]
        astraeus-monitor read rail [--sysfs DIR] [--json] [--watch SECONDS]
+       astraeus-monitor read gpu [--json] [--watch SECONDS]
        astraeus-monitor config | --version | --help
 
 run        watch the jobs that Prolog hands over in the state directory, and report to the controller

@@ -11,8 +11,24 @@ case ${SLURM_JOB_ID:-x} in *[!0-9]*) exit 0 ;; esac
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
+# "gpus" of the job file: "0,1", or nothing behind the sign.
+gpus=
+while IFS== read -r key value; do
+	[ "$key" = gpus ] && gpus=$value && break
+done 2>/dev/null <"$state/jobs/$SLURM_JOB_ID/job"
 rm -rf "$state/jobs/$SLURM_JOB_ID" 2>/dev/null
 # dd, for the flag: with a plain > the shell would wait here for a monitor that hangs.
 [ -p "$state/wake" ] &&
 	dd if=/dev/zero of="$state/wake" bs=1 count=1 oflag=nonblock conv=nocreat 2>/dev/null
+
+# Until the driver is closed, 2 s at most: a reset of a GPU is refused while anybody has it open. The mark holds the
+# PID of the child that does, so that one left by a monitor that was killed costs nothing.
+tries=0
+while [ -n "$gpus" ] && [ -e "$state/driver" ] && [ "$tries" -lt 40 ]; do
+	pid=
+	read -r pid 2>/dev/null <"$state/driver"
+	case $pid in ?*) [ -d "/proc/$pid" ] || break ;; esac
+	sleep 0.05
+	tries=$((tries + 1))
+done
 exit 0

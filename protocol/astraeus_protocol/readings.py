@@ -44,6 +44,9 @@ class Gpu(msgspec.Struct, omit_defaults=True):
     """The limit that is enforced."""
     power_usual_w: float | None = None
     """Median of its power while its worker progressed in this attempt; None before 20 samples."""
+    busy_before: float | None = None
+    """At the look before the last, as long as the two are consecutive."""
+    power_before_w: float | None = None
     errors: dict[str, int] = {}
     """What grew in this attempt, by how much: ecc_corrected, ecc_uncorrected, remapped_rows; and 1 for what holds now:
     remap_pending, remap_failed. Nothing that is zero."""

@@ -46,6 +46,14 @@ TABLE: tuple[Limit, ...] = (
     Limit("SUSPECT_GAPS", 3, "gaps",
           "how many of the step's usual gaps between outputs count as quiet",
           "gaps vary by a factor of two in healthy runs"),
+    Limit("SPIN_BUSY", 95, "%",
+          "a GPU that may spin is this busy at two looks running",
+          "a kernel that waits for a peer never ends: the driver tells 99 or 100 %"),
+    Limit("SPIN_POWER_SHARE", 0.5, "share",
+          "and draws this share of its usual power at most, which is the median of 20 samples or more while its worker "
+          "progressed",
+          "a waiting kernel keeps a few units of a GPU at work; training that draws half of its own median is idle for "
+          "part of the time, and not fully busy"),
     Limit("PROGRESS_SLACK_S", 20, "s",
           "output or a busy GPU must be this much newer than a finding's last progress to close it",
           "a monitor that was killed and started again knows its clocks to 15 s; a finding opens 30 s after "
@@ -136,6 +144,8 @@ PULSE_HOLD_S = _VALUES["PULSE_HOLD_S"]
 WRITING_MAX_S = _VALUES["WRITING_MAX_S"]
 SUSPECT_QUIET_S = _VALUES["SUSPECT_QUIET_S"]
 SUSPECT_GAPS = _VALUES["SUSPECT_GAPS"]
+SPIN_BUSY = _VALUES["SPIN_BUSY"]
+SPIN_POWER_SHARE = _VALUES["SPIN_POWER_SHARE"]
 PROGRESS_SLACK_S = _VALUES["PROGRESS_SLACK_S"]
 REPORTS_APART_S = _VALUES["REPORTS_APART_S"]
 PULSE_BACK_S = _VALUES["PULSE_BACK_S"]

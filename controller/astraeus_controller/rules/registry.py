@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import collective_stuck, finished, gpus_idle, metric, node_silent, silent, suspect, words
+from . import collective_stuck, finished, gpus_idle, metric, node_silent, silent, spin_power, suspect, words
 from .conclusion import Conclusion
 from .gang import gang_of
 from .picture import Picture, StepView
@@ -37,5 +37,7 @@ def _step(picture: Picture, step: StepView) -> list[Conclusion]:
         if (gang is not None or rule is words.judge) and any(one.verdict == "stalled" for one in said):
             return said
     early = suspect.judge(picture, step, gang)
+    if not any(one.verdict == suspect.VERDICT for one in early):
+        early += spin_power.judge(picture, step, gang)
     shown = any(one.verdict == suspect.VERDICT for one in early)
     return found + early + ([] if shown else words.suspect(picture, step, gang))

@@ -21,7 +21,7 @@ from ..probes.follow import FileAsk, Followed, read_on
 from ..probes.scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from ..sources.metric import MetricClock
 from ..sources.nccl_log import RANKING, Word, joined
-from . import read_output, read_rail
+from . import read_gpu, read_output, read_rail
 from .read_process import ProcessReading, process, text
 
 UNKNOWN = 3
@@ -44,7 +44,8 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is printed with ``--json``: the reading, or why there is none."""
 
     source: str
-    reading: report.Metric | Words | ProcessReading | read_output.Outputs | read_rail.RailReading | None = None
+    reading: (report.Metric | Words | ProcessReading | read_output.Outputs | read_rail.RailReading | read_gpu.Gpus
+              | None) = None
     unknown: str = ""
 
 
@@ -60,6 +61,10 @@ def main(words: list[str]) -> int:
             answer = nccl_log(path, watch_s, time.sleep)
         case ["process", pid]:
             answer = _process(pid, watch_s)
+        case ["gpu"]:
+            answer = Answer("gpu", *read_gpu.read(watch_s, Clock()))
+        case ["gpu", *_]:
+            raise ReadFault("write read gpu, without anything behind it: all GPUs of the node are read")
         case ["output", _, *_]:
             answer = output(words[1:], watch_s, Proc(), time.sleep)
         case ["rail"]:
@@ -71,7 +76,7 @@ def main(words: list[str]) -> int:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
             raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
-                            "or read rail")
+                            "read rail, or read gpu")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -160,6 +165,8 @@ def _text(answer: Answer) -> str:
         return read_output.text(reading)
     if isinstance(reading, read_rail.RailReading):
         return read_rail.text(reading)
+    if isinstance(reading, read_gpu.Gpus):
+        return read_gpu.text(reading)
     if isinstance(reading, Words):
         return _of_word(reading.word)
     if isinstance(reading, ProcessReading):

@@ -57,7 +57,7 @@ class Gpus:
         why = self.driver.ask(request.encode(), self._seen)
         if why:
             self._unmark()
-            self._tell(gpu.Answer(fault=_words(why)))
+            self._tell(gpu.Answer(fault=words(why)))
         elif fresh:
             self._mark(str(self.driver.pid))
 
@@ -89,7 +89,7 @@ class Gpus:
         if not self.driver.pid:
             self._unmark()
         try:
-            answer = gpu.DECODER.decode(lines[0]) if lines else gpu.Answer(fault=_words(why))
+            answer = gpu.DECODER.decode(lines[0]) if lines else gpu.Answer(fault=words(why))
         except msgspec.DecodeError as fault:
             answer = gpu.Answer(fault=f"the driver's child answered nonsense: {fault}")
         self._tell(answer)
@@ -110,5 +110,5 @@ class Gpus:
                 self.mark.unlink(missing_ok=True)
 
 
-def _words(why: str) -> str:
+def words(why: str) -> str:
     return NOT_ANSWERING if why in HANGS else f"the driver {why}"

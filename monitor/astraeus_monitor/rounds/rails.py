@@ -151,7 +151,7 @@ class Rails:
 
 def uses(job: JobWatch) -> bool:
     """Whether rails matter to it: it has GPUs here, or asked to be watched."""
-    return bool(job.running()) and (bool(job.gpu_indices) or any(
+    return bool(job.running()) and (bool(job.gpus.indices) or any(
         settings(facts) for facts in (job.facts, *(step.facts for step in job.steps.values()))))
 
 

@@ -110,6 +110,7 @@ class GpuClock:
         self.seen_at = base
         self.reading: Reading | None = None
         """The last one; None where the driver told nothing of it."""
+        self.before: Reading | None = None
         self.slow = Slow()
         self.errors, self.held = Grown(), Grown()
         self.xids: list[int] = []
@@ -120,6 +121,7 @@ class GpuClock:
 
     def see(self, reading: Reading, now: float, *, progresses: bool = False) -> None:
         """Take a reading in. ``progresses``: a worker that has it is known to progress."""
+        self.before = self.reading
         self.uuid = reading.uuid or self.uuid
         self.fault = reading.fault or reading.unknown.get("busy", "")
         if reading.busy is None:
@@ -168,7 +170,10 @@ class GpuClock:
             power_usual_w=self.usual, xids=self.xids,
             errors=self.errors.grown | {name: 1 for name in FLAGS if slow.counts.get(name)})
         if seen is None:
+            told.unknown = {"busy": self.fault}
             return told
+        if self.before:
+            told.busy_before, told.power_before_w = self.before.busy, self.before.power_w
         told.sm_mhz, told.reasons, told.temp_c, told.power_w = seen.sm_mhz, seen.reasons, seen.temp_c, seen.power_w
         told.sm_max_mhz, told.slowdown_c, told.limit_w = slow.sm_max_mhz, slow.slowdown_c, slow.limit_w
         told.pcie_gen, told.pcie_gen_max = slow.pcie_gen, slow.pcie_gen_max

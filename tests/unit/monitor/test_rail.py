@@ -305,7 +305,7 @@ def test_a_node_without_adapters_and_a_job_without_gpus(tmp_path: Path, clock: F
     lab = Lab(tmp_path, clock)
     assert (lab.turn().rails, lab.turn().unknown, lab.asked) == ([], [], [])
     h100(tmp_path)
-    lab.job.gpu_indices = []
+    lab.job.gpus.indices = []
     lab.turn()
     assert lab.asked == []
     lab.job.facts["stall_after"] = "60"
