@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -187,6 +188,22 @@ def test_the_epilog_removes_the_job_and_wakes_the_monitor(state: Path) -> None:
         assert os.read(fifo, 10) == b""  # nothing to do, nothing done
     finally:
         os.close(fifo)
+
+
+def test_the_epilog_waits_until_the_driver_is_closed(state: Path) -> None:
+    """Only that of a job with GPUs, and for nobody who is gone."""
+    def took_s(gpus: str, pid: int) -> float:
+        prolog(state, SLURM_JOB_GPUS=gpus)
+        (state / "driver").write_text(f"{pid}\n")
+        began = time.monotonic()
+        run(EPILOG, state, env=ENV_2411)
+        return time.monotonic() - began
+
+    assert took_s("", os.getpid()) < 1
+    assert took_s("0,1", 999_999_999) < 1
+    closer = threading.Timer(0.2, (state / "driver").unlink)
+    closer.start()
+    assert 0.2 <= took_s("0", os.getpid()) < 1.5
 
 
 def test_the_epilog_does_without_a_monitor(state: Path) -> None:

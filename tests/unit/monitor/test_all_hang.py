@@ -16,7 +16,6 @@ from astraeus_monitor.loop import Monitor
 from astraeus_monitor.probes import looker, tail
 from astraeus_monitor.rounds import looks
 from astraeus_monitor.rounds.looks import Looks
-from astraeus_monitor.sources import gpu
 from astraeus_protocol import report
 
 from .conftest import FakeProc
@@ -41,8 +40,7 @@ def test_all_hang(proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for module, name in ((looks, "look"), (looker, "look"), (looks, "scrape"), (looks, "look_closer"),
                          (survey, "survey"), (tail, "read")):
         monkeypatch.setattr(module, name, hang)
-    monkeypatch.setattr(gpu, "serve", hang_at_once)
-    monkeypatch.setattr(Looks.__init__, "__defaults__", (None, hang_at_once))
+    monkeypatch.setattr(Looks.__init__, "__defaults__", (None, hang_at_once, None))
     for pid in (10, 11):
         proc.add(pid, env={"RANK": "0"}, start=1)
     steps = tmp_path / "run" / "jobs" / "7" / "steps"

@@ -18,7 +18,7 @@ from astraeus_monitor.probes.look import Ask, Memory, SrunLook, TaskAsk, TaskLoo
 from astraeus_monitor.registry import Registry
 from astraeus_monitor.rounds.looks import Looks
 from astraeus_monitor.sampler import Sampler
-from astraeus_monitor.sources import gpu
+from astraeus_monitor.sources import gpu_which
 from astraeus_monitor.sources.output import Sruns
 from astraeus_monitor.talk import build, obey, stopfile
 from astraeus_monitor.talk.sender import parse
@@ -47,7 +47,7 @@ class TestNumbers:
     def test_what_is_no_number(self, text: str) -> None:
         assert integer(text, -1) == -1
         assert maybe_integer(text) is None
-        assert gpu.of_worker([0, 1], [text], {}) == [0, 1]
+        assert gpu_which.of_worker([0, 1], [text], {}).places == ((0, ""), (1, ""))
 
     @pytest.mark.parametrize(("text", "at"), [("nan", 50), ("inf", 50), ("-1", 50), ("x", 50), ("12.5", 12.5)])
     def test_times(self, text: str, at: float) -> None:
@@ -56,7 +56,7 @@ class TestNumbers:
     @pytest.mark.parametrize(("text", "found"), [
         ("", []), ("0,2-3", [0, 2, 3]), ("0-999999999", None), ("0-999", None), ("²", None), ("0,x", None)])
     def test_gpu_lists(self, text: str, found: list[int] | None) -> None:
-        assert gpu.indices(text) == found
+        assert gpu_which.indices(text) == found
 
     def test_a_list_that_is_none_leaves_the_jobs_gpus(self, lab: Lab) -> None:
         lab.job.feed("0", [("gpus", {"rank": "2", "gpus": "0-999999999", "visible": "²"})], lab.now)
