@@ -22,28 +22,26 @@ exit 0
 def job_on(site: Site, node: str, *args: str) -> int:
     """A job with both GPUs of a node, of which one task says that it holds them."""
     job = site.submit(f"srun {QUIET}\n", "-w", node, "-n1", "--gres=gpu:2", "--exclusive", "--no-requeue",
-                      "-o", "/home/alice/out-%j.txt", *args)
+                      "-o", "/home/bob/out-%j.txt", *args, user="bob")
     site.cluster.wait_state(job, "RUNNING", timeout=120)
     return job
-
-
-def gpus_of(site: Site, job: int) -> list[dict[str, Any]]:
-    workers = site.progress(job)["workers"]
-    return [gpu for worker in workers for gpu in worker["gpus"]]
 
 
 def told(site: Site, job: int, index: int, **wanted: Any) -> dict[str, Any]:
     """The GPU once its readings are these."""
     def there() -> dict[str, Any] | None:
-        return next((gpu for gpu in gpus_of(site, job) if gpu["index"] == index
+        status, body = site.api(f"/runs/{job}/progress")
+        workers = body["workers"] if status == 200 else []
+        return next((gpu for worker in workers for gpu in worker["gpus"] if gpu["index"] == index
                      and all(gpu[name] == value for name, value in wanted.items())), None)
     return wait_for(there, 150, every=1, what=f"GPU {index} of job {job} with {wanted}",
-                    saw=lambda: site.progress(job)["workers"])
+                    saw=lambda: site.api(f"/runs/{job}/progress"))
 
 
 @pytest.fixture
 def node(site: Site) -> Iterator[str]:
     yield "c4"
+    site.cluster.run("ctl", ["scancel", "--user=bob"])
     site.cluster.reset_gpus("c4")
 
 
@@ -52,7 +50,7 @@ def test_instances_at_full_load_and_a_blank_are_no_idle_gpus(site: Site, node: s
     site.cluster.set_gpu(node, 0, mig=2, util=0, power=432, temp=52)
     site.cluster.set_gpu(node, 1, util=4294967295)
     job = site.submit("srun python3 -u /opt/workloads/quiet_gpu.py\n", "-w", node, "-n1", "--gres=gpu:2", "--exclusive",
-                      "-o", "/home/alice/out-%j.txt", "--stall-after", "30s")
+                      "-o", "/home/bob/out-%j.txt", "--stall-after", "30s", user="bob")
     site.cluster.wait_state(job, "RUNNING", timeout=120)
     first = told(site, job, 0, power_w=432.0, temp_c=52.0, sm_mhz=1980.0, busy=None)
     assert "MIG" in first["unknown"]["busy"]

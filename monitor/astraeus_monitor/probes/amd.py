@@ -21,8 +21,6 @@ MICRO = 1e6
 BITS = {"active_ppt_pwr": 0x4, "active_socket_thrm": 0x20, "active_vr_thrm": 0x40, "active_hbm_thrm": 0x40,
         "active_prochot_thrm": 0x8}
 """What ``amdsmi_get_violation_status`` calls the reasons, as NVML's bits."""
-HELD = {"acc_ppt_pwr": "sw_power_cap", "acc_socket_thrm": "sw_thermal", "acc_hbm_thrm": "hw_thermal"}
-
 
 class NoAmd(Exception):
     """No AMD driver here; the message says why."""

@@ -150,7 +150,7 @@ class Nvml:
             reading.sm_mhz = lib.known(why, "sm_mhz", "nvmlDeviceGetClockInfo", device.handle, abi.CLOCK_SM,
                                        most=abi.MAX_MHZ)
             reading.reasons = lib.known(why, "reasons", abi.REASONS, device.handle, long=True)
-            reading.temp_c = lib.known(why, "temp_c", "nvmlDeviceGetTemperature", device.handle, 0, most=abi.MAX_C)
+            reading.temp_c = lib.temperature(why, device.handle)
             power = lib.known(why, "power_w", "nvmlDeviceGetPowerUsage", device.handle, most=abi.MAX_MW)
             reading.power_w = None if power is None else round(power / 1000, 1)
         except Gone as gone:

@@ -65,6 +65,12 @@ class Process(ctypes.Structure):
                 ("compute_instance", ctypes.c_uint)]
 
 
+class Temperature(ctypes.Structure):
+    """nvmlTemperature_v1_t."""
+
+    _fields_ = [("version", ctypes.c_uint), ("sensor", ctypes.c_uint), ("temperature", ctypes.c_int)]
+
+
 class Margin(ctypes.Structure):
     """nvmlMarginTemperature_v1_t."""
 
@@ -213,10 +219,20 @@ class Library:
             found[link] = self.word.value
         return found
 
+    def temperature(self, why: dict[str, str], handle: Any) -> int | None:
+        """Degrees C: by the call that all drivers have, else by the one that stays."""
+        found = self.known(why, "temp_c", "nvmlDeviceGetTemperature", handle, 0, most=MAX_C)
+        told = Temperature(version=0x100000C)
+        if found is None and self.calls["nvmlDeviceGetTemperature"] is None and not self.call(
+                "nvmlDeviceGetTemperatureV", handle, ctypes.byref(told)) and 0 <= told.temperature <= MAX_C:
+            why.pop("temp_c")
+            return int(told.temperature)
+        return found
+
     def slowdown(self, handle: Any, margin: int | None) -> float | None:
         """The slowdown temperature of drivers that tell only how far it is: ``margin`` is left when it begins."""
         told = Margin(version=0x1000008)
-        now = self.known({}, "temp_c", "nvmlDeviceGetTemperature", handle, 0, most=MAX_C)
+        now = self.temperature({}, handle)
         if margin is None or now is None or self.call("nvmlDeviceGetMarginTemperature", handle, ctypes.byref(told)):
             return None
         return float(now + told.margin - margin)

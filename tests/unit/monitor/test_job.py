@@ -320,7 +320,7 @@ class TestClocks:
             write(100 + n)
             lab.tick()
             lab.look()
-        lab.job.gpus[0].busy_at, lab.job.gpus[0].ever_busy = 1020, True
+        lab.job.gpus.clocks[0].busy_at, lab.job.gpus.clocks[0].ever_busy = 1020, True
         write(107, "T")
         for _ in range(3):
             lab.tick()
@@ -339,8 +339,8 @@ class TestClocks:
         assert new[0].output_s == (old[0].output_s or 0) + 8
         assert (new[1].processes[0].state, new[1].processes[0].state_s) == ("T", 10 + 8)
         assert (new[0].processes[0].pulse_gone_s, new[0].processes[0].pulse_base) == (15 + 8, 100)
-        assert lab.job.gpus[0].ever_busy
-        assert lab.job.gpus[0].busy_at == 1020
+        assert lab.job.gpus.clocks[0].ever_busy
+        assert lab.job.gpus.clocks[0].busy_at == 1020
         write(120)
         lab.now += 15
         lab.look()

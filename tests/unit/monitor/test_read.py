@@ -15,7 +15,9 @@ import pytest
 from astraeus_monitor.clock import Clock
 from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.main import main
+from astraeus_monitor.probes import nvml, nvml_abi
 from astraeus_monitor.reading.read_process import ProcessReading, process, text
+from astraeus_monitor.sources.gpu import Answer, Reading, Slow
 
 
 @pytest.fixture
@@ -131,8 +133,9 @@ def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (["metric"], "write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step"),
-    (["gpu"], "write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
-     "or read rail"),
+    (["fan"], "write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
+     "read rail, or read gpu"),
+    (["gpu", "0"], "write read gpu, without anything behind it"),
     (["process", "x"], "x is no process id; write a number, such as read process 4242"),
     (["process", "0"], "0 is no process id"),
     (["output"], "write read output PATH, such as read output /home/alice/slurm-42.out"),
@@ -145,3 +148,21 @@ def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_words_that_cannot_be_used(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_gpus_of_a_node_without_any(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise nvml_abi.NoLibrary("no NVIDIA driver here")
+    monkeypatch.setattr(nvml.Nvml.__init__, "__defaults__", (lambda n: None, none))
+    assert main(["read", "gpu", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["unknown"].startswith("no NVIDIA driver here")
+
+
+def test_gpus_one_of_which_is_lost(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Answer([Reading(0, "GPU-a", 97, sm_mhz=1386, temp_c=92, slow=Slow(sm_max_mhz=1980, slowdown_c=93)),
+                     Reading(1, fault="the GPU is lost")])
+    monkeypatch.setattr(nvml.Nvml, "read", lambda self, left: answer)
+    assert main(["read", "gpu"]) == 3
+    said = capsys.readouterr().out
+    assert "GPU 0 (GPU-a): 97 %, 1386 of 1980 MHz, 92 of 93 C" in said
+    assert "GPU 1 (no UUID): use unknown, busy: the GPU is lost" in said
