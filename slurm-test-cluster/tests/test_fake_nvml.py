@@ -174,3 +174,70 @@ answer = [first.eventType, first.eventData, error(nvml.nvmlEventSetWait_v2, even
 """,
     )
     assert answer == [8, 79, 10]  # NVML_ERROR_TIMEOUT
+
+
+def test_instances_have_no_use_and_a_name_of_their_own(ask):
+    answer = ask(
+        "gpu.0.mig = 2\ngpu.0.util = 97\n",
+        GPU
+        + """
+parts = [nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, n) for n in (0, 1)]
+answer = [
+    nvml.nvmlDeviceGetMigMode(gpu), error(nvml.nvmlDeviceGetUtilizationRates, gpu),
+    error(nvml.nvmlDeviceGetSamples, gpu, nvml.NVML_GPU_UTILIZATION_SAMPLES, 0),
+    len({nvml.nvmlDeviceGetUUID(part) for part in parts}), nvml.nvmlDeviceGetUUID(parts[0])[:4],
+    error(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, 2), nvml.nvmlDeviceGetPowerUsage(gpu) > 0,
+]
+""",
+    )
+    assert answer == [[1, 1], 3, 3, 2, "MIG-", 6, True]
+
+
+def test_calls_that_are_not_supported_or_not_there_yet(ask):
+    answer = ask(
+        "gpu.0.na = nvmlDeviceGetPowerUsage nvmlDeviceGetPciInfo_v3\ngpu.0.absent = nvmlDeviceGetTemperature\n"
+        "gpu.1.reset_required = 1\n",
+        GPU
+        + """
+answer = [
+    error(nvml.nvmlDeviceGetPowerUsage, gpu), error(nvml.nvmlDeviceGetTemperature, gpu, 0),
+    nvml.nvmlDeviceGetTemperatureV(gpu, 0), error(nvml.nvmlDeviceGetHandleByIndex, 1),
+]
+""",
+    )
+    assert answer == [3, 13, 45, 16]
+
+
+def test_fields_of_counters_and_links(ask):
+    answer = ask(
+        "gpu.0.ecc_corrected = 5\ngpu.0.remap_pending = 1\ngpu.0.nvlinks = 2\ngpu.0.nvlink_down = 1\n",
+        GPU
+        + """
+found = nvml.nvmlDeviceGetFieldValues(gpu, [3, 144, (165, 0), (165, 1), (165, 2), 9999])
+answer = [(one.nvmlReturn, one.value.ullVal) for one in found[:4]] + [one.nvmlReturn for one in found[4:]]
+""",
+    )
+    assert answer == [[0, 5], [0, 1], [0, 1], [0, 0], 3, 3]
+
+
+def test_a_reset_is_refused_while_anybody_has_it_open(library, tmp_path):
+    smi = next(library.rglob("bin/nvidia-smi"))
+    (tmp_path / "state").write_text("gpus = 2\n")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(library), "FAKE_NVML_STATE": str(tmp_path / "state")}
+    program = (
+        "import pynvml as nvml\n"
+        "for call in (nvml.nvmlInit, nvml.nvmlShutdown):\n"
+        "    call()\n"
+        "    print(flush=True)\n"
+        "    input()\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE)  # fmt: skip
+    codes = []
+    for _ in range(2):
+        holder.stdout.readline()
+        codes.append(subprocess.run([smi, "--gpu-reset", "-i", "1"], env=environment, timeout=10).returncode)
+        holder.stdin.write(b"\n")
+        holder.stdin.flush()
+    holder.communicate(timeout=10)
+    assert codes == [19, 0]

@@ -76,7 +76,7 @@ class JobGpus:
             record, why = clock.record(now, mig), clock.fault
             # Slurm counts instances as GPUs: its number may be another GPU's than the driver's.
             if self.divided and found.by in ("number", "all") and index not in self.divided:
-                record, why = report.Gpu(index=index), WHICH
+                record, why = report.Gpu(index=index, unknown={"busy": WHICH}), WHICH
             records.append(record)
             if why:
                 unknown.append(report.Unknown("gpu", f"GPU {index}: {why}"))
