@@ -95,6 +95,7 @@ install-node: spank $(DESTDIR)$(OPT)/venv/bin/python
 	install -d $(DESTDIR)$(SYSCONFDIR)/slurm/plugstack.conf.d $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d
 	install -m 0755 prolog/prolog.d/10-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh
 	install -m 0755 prolog/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh
+	install -m 0755 prolog/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/zz-astraeus.sh
 	install -m 0644 packaging/astraeus-monitor.service packaging/astraeus-monitor.path $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -d $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 	install -m 0644 packaging/enroot/50-astraeus.fstab $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab
@@ -116,7 +117,8 @@ uninstall:
 	rm -rf $(DESTDIR)$(OPT)/venv $(DESTDIR)$(PREFIX)/lib/astraeus
 	rm -f $(DESTDIR)$(PREFIX)/bin/astraeus $(DESTDIR)$(PREFIX)/sbin/astraeus-controller $(DESTDIR)$(PREFIX)/sbin/astraeus-monitor
 	rm -f $(DESTDIR)$(SYSCONFDIR)/slurm/prolog.d/10-astraeus.sh \
-	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
+	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh \
+	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/zz-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.service $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.path \
 	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service
 	rm -f $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d/50-astraeus.sh

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Epilog piece of Astraeus: the job is over on this node. Runs before every other piece, so that the monitor
-# lets go of the GPUs before the site resets them.
+# lets go of the GPUs before the site resets them: it is installed as 00- and as zz-astraeus.sh, for Slurm goes through
+# Epilog pieces from the last name to the first (seen on 24.11). Whichever comes second finds nothing to do.
 #
 # Always exits 0 (an Epilog that fails drains the node). A job that was not watched forks nothing.
 #
