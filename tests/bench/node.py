@@ -101,11 +101,10 @@ class Node:
         site = next((self.home / "venv" / "lib").glob("python3*")) / "site-packages"
         for package in ("protocol/astraeus_protocol", "monitor/astraeus_monitor"):
             shutil.copytree(ROOT / package, site / Path(package).name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("msgspec", "nvidia-ml-py"):
-            for file in metadata.files(name) or ():
-                if ".." not in file.parts and file.suffix in (".py", ".so"):
-                    (site / file).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(file.locate(), site / file)
+        for file in metadata.files("msgspec") or ():
+            if ".." not in file.parts and file.suffix in (".py", ".so"):
+                (site / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), site / file)
         # As an installer does: whoever compiles what it loads keeps the compiler's memory.
         compileall.compile_dir(site, quiet=1)
         program = self.home / "venv" / "bin" / "astraeus-monitor"
