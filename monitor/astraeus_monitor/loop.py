@@ -273,6 +273,7 @@ class Monitor:
 
     def _make_sender(self) -> Sender:
         self.looks.stacks.setting, self.looks.rails.config = self.config.stacks, self.config
+        self.looks.ras.allow(self.config.ras, self.config.ras_min_version, self.config.ras_text)
         return Sender(self.config.controller, self.selector, self.looks.probes, self.clock,
                       make=self._make, key=self._key, replied=self._replied, failed=self._soon)
 

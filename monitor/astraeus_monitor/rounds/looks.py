@@ -29,6 +29,7 @@ from . import closers, metrics, tails
 from .follower import Followers
 from .lines import sort_lines, waits_in
 from .rails import Rails
+from .ras import RasRound
 from .stacks import Stacks
 
 AT_ONCE = 4
@@ -49,6 +50,7 @@ class Looks:
         self.clock, self.proc, self.seen = clock, proc, seen
         self.probes = Probes(selector, clock)
         self.stacks = Stacks(self.probes, proc, clock, soon or seen)
+        self.ras = RasRound(self.probes, proc, clock, soon or seen)
         self.driver = Servant("driver", serve_gpus, selector, clock)
         self.jobs: dict[int, JobWatch] = {}
         self.looker = Looker(proc, selector, clock, self.probes,
@@ -83,6 +85,7 @@ class Looks:
             self._survey()
         self._next()
         self._look_closer(now)
+        self.ras.due(self.jobs, now)
         self.stacks.next()
         self._read_tails(now)
         for job in self.jobs.values():
