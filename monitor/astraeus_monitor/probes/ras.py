@@ -80,7 +80,8 @@ def look_at_ras(proc: Proc, asked: Sequence[Identity], policy: Policy, known: di
     """One answer of the step whose worker processes here these are, or why there is none."""
     until, stamp, version = now() + ALL_S, "", ""
     try:
-        alive = [pid for pid, start in asked if (seen := proc.stat(pid)) and seen.start == start and seen.state not in "ZX"]
+        alive = [pid for pid, start in asked
+                 if (seen := proc.stat(pid)) and seen.start == start and seen.state not in "ZX"]
         if not alive:
             raise Silent("no worker process of it runs here")
         why = ""

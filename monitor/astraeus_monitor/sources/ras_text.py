@@ -144,7 +144,8 @@ def _groups(block: _Block) -> list[RasGroup]:
     for rank, one in sorted(named.items()):
         own = dict(rest)
         for kind, groups in block.counts.items():
-            own |= {kind: count for count, _, ranks in groups if any(other.rank == rank for other in ranks)}
+            own[kind] = next((count for count, _, ranks in groups if any(other.rank == rank for other in ranks)),
+                             own[kind])
         by_counts.setdefault(tuple(sorted(own.items())), []).append(one)
     found = [RasGroup(len(ranks), _without_zero(dict(counts)), ranks) for counts, ranks in by_counts.items()]
     others = sum(n for _, n, _ in next(iter(block.counts.values()), [])) - len(named)
