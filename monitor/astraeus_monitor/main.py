@@ -134,7 +134,8 @@ def table() -> str:
     lines = ["[monitor]"]
     for key in configs.KEYS:
         bounds = f" ({key.low:g} to {key.high:g})" if key.high else ""
-        value = f'"{key.default}"' if key.kind is str else "[]" if key.kind is tuple else f"{key.default}"
+        value = (f'"{key.default}"' if key.kind is str else "[]" if key.kind is tuple
+                 else f"{key.default}".lower())
         lines += [f"# {key.help}{bounds}", f"{key.name} = {value}"]
     return "\n".join(lines)
 

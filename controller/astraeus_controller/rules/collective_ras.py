@@ -65,9 +65,9 @@ def kept(view: RasView) -> dict[str, object]:
     """What a node's RAS said, for evidence and the API."""
     ras = view.ras
     return {"node": view.node, "version": ras.version, "communicators": ras.of, "unknown": ras.unknown, "odd": [
-        {"size": comm.size, "missing": [[one.rank, one.host, one.pid, one.why] for one in comm.missing[:8]],
+        {"size": comm.size, "missing": [[one.rank, one.host, one.pid, one.why] for one in comm.missing[:32]],
          "counts": [[group.n, group.counts] for group in comm.groups], "states": comm.states,
-         "errors": comm.errors, "still_s": round(comm.still_s, 1)} for comm in ras.comms[:8]]}
+         "errors": comm.errors, "still_s": round(comm.still_s, 1)} for comm in ras.comms]}
 
 
 def _may(step: StepView, gang: Gang | None) -> bool:

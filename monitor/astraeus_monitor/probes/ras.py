@@ -1,4 +1,4 @@
-"""Asks NCCL's RAS of a step, as its own clients do, with what facts of real servers taught (docs/rules.md).
+"""Asks NCCL's RAS of a step, as its own clients do, with what real servers taught (docs/rules.md).
 
 One connection reaches any process that listens on the port: several jobs of a user share it, and one that is stopped
 accepts and never answers. So: a second for the first word, another connection then, and an answer counts only where it

@@ -7,7 +7,16 @@ import re
 from pathlib import Path
 
 from astraeus_controller.recording import read
-from astraeus_controller.rules import collective_stuck, gpus_idle, metric, node_silent, silent, suspect, words
+from astraeus_controller.rules import (
+    collective_ras,
+    collective_stuck,
+    gpus_idle,
+    metric,
+    node_silent,
+    silent,
+    suspect,
+    words,
+)
 from astraeus_controller.rules.limits import markdown
 from astraeus_protocol.report import REPORT_DECODER, Report
 
@@ -22,7 +31,7 @@ def test_numbers_are_the_tables() -> None:
 
 def test_every_rule_has_its_heading() -> None:
     names = {collective_stuck.RULE, gpus_idle.RULE, gpus_idle.NEVER, metric.RULE, node_silent.RULE, silent.RULE,
-             suspect.RULE, words.RULE}
+             suspect.RULE, words.RULE, collective_ras.RULE}
     assert names <= set(re.findall(r"^#+ `(\w+)`$", RULES, re.MULTILINE))
 
 
