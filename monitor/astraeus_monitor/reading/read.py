@@ -21,7 +21,8 @@ from ..probes.follow import FileAsk, Followed, read_on
 from ..probes.scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from ..sources.metric import MetricClock
 from ..sources.nccl_log import RANKING, Word, joined
-from . import read_output, read_rail
+from ..sources.nccl_ras import RasWatch
+from . import read_output, read_rail, read_ras
 from .read_process import ProcessReading, process, text
 
 UNKNOWN = 3
@@ -44,12 +45,14 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is printed with ``--json``: the reading, or why there is none."""
 
     source: str
-    reading: report.Metric | Words | ProcessReading | read_output.Outputs | read_rail.RailReading | None = None
+    reading: (report.Metric | Words | ProcessReading | read_output.Outputs | read_rail.RailReading
+              | read_ras.RasReading | None) = None
     unknown: str = ""
 
 
 def main(words: list[str]) -> int:
     """Exit status. Raises ReadFault."""
+    words, address = _address(words)
     as_json, watch_s, sysfs, words = _options(words)
     if sysfs and words[:1] != ["rail"]:
         raise ReadFault("--sysfs is for read rail; write read rail --sysfs DIR")
@@ -58,6 +61,10 @@ def main(words: list[str]) -> int:
             answer = metric(url, name, watch_s, Clock().boot, time.sleep)
         case ["nccl_log", path]:
             answer = nccl_log(path, watch_s, time.sleep)
+        case ["nccl_ras"]:
+            answer = nccl_ras(address, watch_s, Clock().boot, time.sleep)
+        case ["nccl_ras", *_]:
+            raise ReadFault("write read nccl_ras --address HOST:PORT, such as read nccl_ras --address localhost:28028")
         case ["process", pid]:
             answer = _process(pid, watch_s)
         case ["output", _, *_]:
@@ -70,8 +77,8 @@ def main(words: list[str]) -> int:
         case ["metric", *_]:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
-            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
-                            "or read rail")
+            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, "
+                            "read nccl_ras, read process PID, or read rail")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -120,6 +127,21 @@ def nccl_log(path: str, watch_s: float, sleep: Callable[[float], None]) -> Answe
     return Answer("nccl_log", reading=Words(next((words[kind] for kind in RANKING if kind in words), None)))
 
 
+def nccl_ras(address: str, watch_s: float, now: Callable[[], float], sleep: Callable[[float], None]) -> Answer:
+    """One answer, or two ``watch_s`` seconds apart: then for how long counts stood still is known. Raises ReadFault."""
+    found = read_ras.places(address) if address else []
+    if isinstance(found, str):
+        raise ReadFault(found)
+    watch, said = RasWatch(), None
+    for pause in (0.0, watch_s) if watch_s else (0.0,):
+        sleep(pause)
+        watch.see(read_ras.ask(found) if found else read_ras.here(Proc()), now())
+        said = watch.record(now())
+    assert said is not None
+    return Answer("nccl_ras", unknown=said.unknown) if said.unknown else Answer(
+        "nccl_ras", reading=read_ras.RasReading(said))
+
+
 def merged(words: dict[str, Word], more: list[Word]) -> dict[str, Word]:
     """The first of each class."""
     return words | {word.kind: joined(words.get(word.kind), word) for word in more}
@@ -160,6 +182,8 @@ def _text(answer: Answer) -> str:
         return read_output.text(reading)
     if isinstance(reading, read_rail.RailReading):
         return read_rail.text(reading)
+    if isinstance(reading, read_ras.RasReading):
+        return read_ras.text(reading.ras)
     if isinstance(reading, Words):
         return _of_word(reading.word)
     if isinstance(reading, ProcessReading):
@@ -175,6 +199,18 @@ def _of_word(word: Word | None) -> str:
                ("missing: {}", ", ".join(map(str, word.ranks)) or None))
     what = ", ".join(form.format(value) for form, value in numbers if value is not None)
     return "\n  ".join([f"nccl_log: {word.kind} ({word.stack})" + (f": {what}" if what else ""), word.line])
+
+
+def _address(words: list[str]) -> tuple[list[str], str]:
+    """The other words, and --address of ``read nccl_ras``; "" where none is given."""
+    address, rest, queue = "", [], list(words)
+    while queue:
+        name, sep, value = queue.pop(0).partition("=")
+        if name == "--address" and "nccl_ras" in words:
+            address = value if sep else queue.pop(0) if queue else "nothing"
+        else:
+            rest.append(name + sep + value)
+    return rest, address
 
 
 def _options(words: list[str]) -> tuple[bool, float, str, list[str]]:

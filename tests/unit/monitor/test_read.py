@@ -131,7 +131,7 @@ def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (["metric"], "write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step"),
-    (["gpu"], "write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
+    (["gpu"], "write read output PATH, read metric URL NAME, read nccl_log PATH, read nccl_ras, read process PID, "
      "or read rail"),
     (["process", "x"], "x is no process id; write a number, such as read process 4242"),
     (["process", "0"], "0 is no process id"),
