@@ -58,6 +58,8 @@ class Gang(msgspec.Struct, frozen=True):
     traced: bool
     ras: tuple[RasView, ...] = ()
     tasks: int = 0
+    done: frozenset[int] = frozenset()
+    """PIDs of those that exited 0, as they saw themselves."""
 
     @property
     def quiet(self) -> tuple[Member, ...]:
@@ -112,8 +114,14 @@ def gang_of(step: StepView) -> Gang | None:
         waiting=tuple(member for member in others if _pulse(member) == "gone"),
         beating=tuple(member for member in members if _pulse(member) == "present"),
         traced=any(m.process.traced or m.process.state == "t" for m in members),
-        ras=step.ras, tasks=step.tasks,
+        ras=step.ras, tasks=step.tasks, done=done_of(step),
     )
+
+
+def done_of(step: StepView) -> frozenset[int]:
+    """PIDs of those that exited 0, as they saw themselves: nobody misses them."""
+    return frozenset([*(p.inner or p.pid for w in step.workers for p in w.processes if _finished(p)),
+                      *(w.pid for w in step.workers if w.state == "exited" and w.exit_status == 0)])
 
 
 def others_wait(gang: Gang, found: Sequence[Member]) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from astraeus_protocol.ras import behind
 from astraeus_protocol.readings import RasComm, RasGroup, RasRank
 
-from .gang import DEAD, Gang, Member, Sign
+from .gang import Gang, Member, Sign, done_of, others_wait
 from .limits import RAS_KNOWN_S, RAS_LOOKS, RAS_STILL_S
 from .picture import RasView, StepView
 
@@ -36,23 +36,26 @@ class Stuck(msgspec.Struct, frozen=True):
 
 def by_ras(gang: Gang) -> tuple[Sign, ...]:
     """Members that are missing, or behind all others that wait for them."""
-    stuck = found(gang.ras, gang.members, gang.tasks)
-    return stuck.signs if stuck else ()
+    stuck = found(gang.ras, gang.members, gang.tasks, gang.done)
+    signs = stuck.signs if stuck else ()
+    rest = others_wait(gang, [sign.member for sign in signs])
+    return tuple(msgspec.structs.replace(sign, rest=rest) for sign in signs)
 
 
 def of_step(step: StepView, gang: Gang | None, *, early: bool = False) -> Stuck | None:
     """What RAS says of a step. ``early``: at its first look already."""
     members = gang.members if gang else tuple(Member(w, p) for w in step.workers for p in w.processes)
-    return found(step.ras, members, step.tasks, early=early)
+    return found(step.ras, members, step.tasks, gang.done if gang else done_of(step), early=early)
 
 
-def found(views: Sequence[RasView], members: Sequence[Member], tasks: int, *, early: bool = False) -> Stuck | None:
+def found(views: Sequence[RasView], members: Sequence[Member], tasks: int, done: frozenset[int] = frozenset(), *,
+          early: bool = False) -> Stuck | None:
     """Who is missing; else who is behind. None: nothing that proves a stuck collective."""
     fresh = [view for view in views if not view.ras.unknown and view.ras.s <= RAS_KNOWN_S]
     if not fresh or len(members) < 2:
         return None
     where = locate(fresh, members)
-    suspects = _missing(fresh, where, 1 if early else RAS_LOOKS)
+    suspects = _missing(fresh, done, 1 if early else RAS_LOOKS)
     since = max((one.s for one, _, _ in suspects), default=0.0)
     if not suspects:
         suspects, since = _behind(fresh, where)
@@ -77,7 +80,7 @@ def found(views: Sequence[RasView], members: Sequence[Member], tasks: int, *, ea
     return Stuck(since, named if minority else (), words)
 
 
-def _missing(views: Sequence[RasView], where: Where, looks: int) -> Suspects:
+def _missing(views: Sequence[RasView], done: frozenset[int], looks: int) -> Suspects:
     """Ranks of which nothing came, at so many looks. One that another process's answer shows as present is not
     missing: who was stopped for a minute and goes on is dead to the others for ever, and they to it."""
     answers: dict[str, list[tuple[RasComm, set[int]]]] = {}
@@ -89,8 +92,7 @@ def _missing(views: Sequence[RasView], where: Where, looks: int) -> Suspects:
         lost = set.intersection(*(ranks for _, ranks in told))
         comm = max((comm for comm, _ in told), key=lambda comm: max((one.looks for one in comm.missing), default=0))
         for one in comm.missing:
-            member = where(one)
-            if one.rank in lost and one.looks >= looks and not (member and _finished(member)):
+            if one.rank in lost and one.looks >= looks and one.pid not in done:
                 state = "is considered dead" if one.why == "dead" else "is missing"
                 doing = _in_progress(comm)
                 suspects.append((one, comm, f"{state}: {doing}" if doing else state))
@@ -158,13 +160,6 @@ def locate(views: Sequence[RasView], members: Sequence[Member]) -> Where:
 def _key(one: RasRank, where: Where) -> object:
     member = where(one)
     return id(member) if member else (one.host, one.pid)
-
-
-def _finished(member: Member) -> bool:
-    """It exited 0: it is no longer missed."""
-    process, worker = member.process, member.worker
-    return (process.state in DEAD and process.exit_status == 0) or (
-        worker.state == "exited" and worker.exit_status == 0)
 
 
 def _in_progress(comm: RasComm) -> str:

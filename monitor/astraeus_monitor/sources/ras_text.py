@@ -24,7 +24,7 @@ _KIND = re.compile(r"^  Communicator ranks have different (\w+) operation counts
 _MANY = re.compile(r"^  (\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)$")
 _ONE = re.compile(rf"^  Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations) -- {_WHERE}$")
 _STATES = re.compile(r"^  (\d+) ranks have status (\w+)$")
-_STATE = re.compile(rf"^  Rank (\d+) has status (\w+) -- {_WHERE}$")
+_STATE = re.compile(rf"^  Rank (\d+) has status (\w+)(?: -- {_WHERE})?$")
 _ERRORS = re.compile(r"^  (\d+) ranks reported (.+)$")
 _ERROR = re.compile(rf"^  Rank (\d+) reported (.+?) -- {_WHERE}$")
 
@@ -98,7 +98,7 @@ def _take(block: _Block, line: str, into: list[RasRank], processes: set[Key]) ->
         into = []
     elif state := _STATE.match(line):
         block.states[state[2]] = block.states.get(state[2], 0) + 1
-        _rank(state[1], state[3], state[4], processes)
+        _rank(state[1], state[3] or "0", state[4] or "", processes)
     elif errors := _ERRORS.match(line):
         block.errors[errors[2]] = int(errors[1])
         into = []
