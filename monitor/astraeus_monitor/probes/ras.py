@@ -68,7 +68,9 @@ def refusal(version: Version, policy: Policy) -> str:
     name = ".".join(map(str, version))
     if version[:2] == CRASHES:
         return f"NCCL {name} is never asked: a question may crash the run"
-    if version < max(policy.least, TEXT_SINCE):
+    if version < TEXT_SINCE:
+        return f"NCCL {name} has no RAS"
+    if version < policy.least:
         return f"NCCL {name} is not asked: the site asks from {'.'.join(map(str, policy.least))} on (ras_min_version)"
     if version < JSON_SINCE and not policy.text:
         return f"NCCL {name} answers in text only, which the site does not ask for (ras_text)"
