@@ -54,8 +54,7 @@ class Pass(Memory):
         self._asked: dict[int, float] = {}
         self._quiet: dict[int, list[str]] = {}
         """Job to its steps that have gone quiet."""
-        self._ras: dict[int, dict[str, tuple[str, ...]]] = {}
-        """Job to its steps whose NCCL RAS is asked, and on which nodes."""
+        self._ras: dict[int, dict[str, tuple[str, ...]]] = {}  # job to steps whose NCCL RAS is asked, and where
         self.being_stopped: Callable[[int, int], bool] = lambda job, restarts: False
         """Whether an attempt's stop has begun: from its stop file to its requeue nothing is concluded of it."""
 

@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 
 from ..clock import Clock
+from ..config import Config
 from ..host import survey
 from ..host.procfs import Proc
 from ..host.tree import Identity
@@ -60,6 +61,11 @@ class Looks:
         self.waiting: deque[JobWatch] = deque()
         self.last_all = float("-inf")
         self.next_survey = self.last_survey = 0.0
+
+    def configure(self, config: Config) -> None:
+        """The site's settings."""
+        self.stacks.setting, self.rails.config = config.stacks, config
+        self.ras.allow(config.ras, config.ras_min_version, config.ras_text)
 
     def due(self, now: float, interval_s: float, node: str) -> None:
         """Start what is due at this tick."""
