@@ -45,8 +45,10 @@ HOOK(slurm_spank_init_post_opt)
 
 HOOK(slurm_spank_user_init)
 {
-	if (on_node())
+	if (on_node()) {
+		env_arguments(argc, argv);
 		env_for_step(spank);
+	}
 	return 0;
 }
 

@@ -237,12 +237,12 @@ static long long now_ns(void)
 	return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static void call(void *plugin, const char *hook)
+static void call(void *plugin, const char *hook, char *argument)
 {
 	int (*function)(spank_t, int, char **) = (int (*)(spank_t, int, char **))need(plugin, hook);
-	char *none[] = {NULL};
+	char *arguments[] = {argument, NULL};
 	long long began = now_ns(), ended;
-	int rc = function(NULL, 0, none);
+	int rc = function(NULL, argument != NULL, arguments);
 
 	ended = now_ns();
 	printf("rc\t%s\t%d\t%lld\n", hook, rc, ended - began);
@@ -309,7 +309,7 @@ static void run(void *plugin, char **word)
 	else if (strcmp(word[0], "no-env") == 0)
 		put(environment, word[1], NULL);
 	else if (strcmp(word[0], "call") == 0)
-		call(plugin, word[1]);
+		call(plugin, word[1], word[2]);
 	else if (strcmp(word[0], "option") == 0)
 		type_option(word[1], word[2]);
 	else if (strcmp(word[0], "parse") == 0)

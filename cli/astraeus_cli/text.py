@@ -125,7 +125,16 @@ def _step(step: Json, now: datetime) -> str:
     if chatter and heard:  # steps of a training that is well repeat on a clock, too
         heard += (f"\n    repeats every {span(chatter['every_s'])}, nothing else for {span(chatter['other_s'])}: "
                   f"{safe(chatter['line'])}")
+    if step.get("ras") and not step["ended"]:
+        heard += f"\n    {safe(_of_ras(step['ras']))}"
     return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}{over}{heard}"
+
+
+def _of_ras(ras: Json) -> str:
+    """``NCCL RAS: rank 8 (node gpu-1, PID 4242) is missing: …``; ``NCCL RAS: unknown: …``"""
+    if ras["unknown"]:
+        return f"NCCL RAS: unknown: {ras['unknown']}"
+    return ras["said"] or f"NCCL RAS: names nobody, {span(ras['age_s'])} ago; that is no proof that all is well"
 
 
 def _heard(one: Json) -> str:

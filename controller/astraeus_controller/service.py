@@ -132,6 +132,7 @@ class Service:
         return wire.Reply(
             nonce=report.nonce, next_s=self.fleet.next_s(report.node, suspects, self.judging.near),
             closer=self.passes.quiet_steps(job.job for job in report.jobs),
+            ras=self.passes.ras_steps(report.node, [job.job for job in report.jobs]),
             tied=self.fleet.tied_steps(report.node),
             commands=[*self.stops.commands(report.jobs), *self.stacks.commands(report)],
             causes={str(job.job): self.restarts.cause(job.job, job.restarts)

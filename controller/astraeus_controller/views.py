@@ -10,10 +10,12 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 from astraeus_protocol.readings import Gpu
 
+from .rules import collective_ras
 from .rules.incident import said
 from .rules.metric import metric_of
 from .rules.picture import GpuView, JobView, Picture, ProcessView, RailClass, RailView, StepView, WorkerView
 from .rules.rails import made_for, signs_of
+from .rules.ras import of_step
 from .rules.words import speaker
 
 Json = dict[str, Any]
@@ -113,10 +115,23 @@ def _step(step: StepView, now: float) -> Json:
         "max_restarts": policy.max_restarts, "last_output_at": iso(step.output_at),
         "said": [{"kind": one.said.kind, "rank": one.said.rank, "line": one.said.line, "since": iso(one.at)}
                  for one in step.said],
+        "ras": _ras(step),
         "chatter": {"line": step.chatter.line, "every_s": step.chatter.every_s, "other_s": step.chatter.other_s}
         if step.chatter else None,
         "finished": {"line": step.finished.line, "since": iso(now - step.finished.s)} if step.finished else None,
     }
+
+
+def _ras(step: StepView) -> Json | None:
+    """What NCCL's RAS says of it: a sentence, or why nothing is known; None while nobody asks."""
+    if not step.ras:
+        return None
+    stuck = of_step(step, None, early=True)
+    known = [view for view in step.ras if not view.ras.unknown]
+    return {"said": collective_ras.sentence(stuck) if stuck else "", "stuck": of_step(step, None) is not None,
+            "age_s": round(min(view.ras.s for view in known or step.ras), 1),
+            "unknown": "" if known else step.ras[0].ras.unknown,
+            "nodes": [collective_ras.kept(view) for view in step.ras]}
 
 
 def _nccl(step: StepView, worker: WorkerView) -> Json | None:

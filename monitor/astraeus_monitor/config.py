@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -42,9 +43,13 @@ KEYS: tuple[Key, ...] = (
         "SWITCH-PORT"),
     Key("topology_found", str, "", "file with such lines that the site's own discovery writes: what is wired"),
     Key("sysfs", str, "/sys", "where RDMA adapters are read, below class/infiniband"),
+    Key("ras", bool, True, "ask NCCL's RAS of gangs that have gone quiet"),
+    Key("ras_min_version", str, "2.29.2", "NCCL's version from which on it is asked; 2.26 never is, for a question may "
+        "crash the run"),
+    Key("ras_text", bool, False, "ask also where NCCL answers in text only (before 2.28.7)"),
     Key("node", str, "", "this node's name in Slurm; empty: as the jobs' files say, else the host's name"),
 )
-_WORDS = {str: "a text in quotes", float: "a number", tuple: "a list of texts in quotes"}
+_WORDS = {str: "a text in quotes", float: "a number", bool: "true or false", tuple: "a list of texts in quotes"}
 
 
 class ConfigFault(Exception):
@@ -67,6 +72,9 @@ class Config(msgspec.Struct, frozen=True):
     topology: str = ""
     topology_found: str = ""
     sysfs: str = "/sys"
+    ras: bool = True
+    ras_min_version: str = "2.29.2"
+    ras_text: bool = False
     node: str = ""
 
 
@@ -117,6 +125,9 @@ def check(table: dict[str, object], where: str) -> Config:
             raise ConfigFault(f'{where}: {name} = "{value}" is no path; write one that begins with /')
     if config.stacks not in ("auto", "off") and not config.stacks.startswith("/"):
         raise ConfigFault(f'{where}: stacks = "{config.stacks}" is no path; write "auto", "off" or "/PATH/TO/py-spy"')
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}", config.ras_min_version):
+        raise ConfigFault(f'{where}: ras_min_version = "{config.ras_min_version}" is no version; write one such as '
+                          '"2.29.2"')
     host, port = split(config.controller)
     if config.controller and not (host and 0 < port < 65536):
         raise ConfigFault(f'{where}: controller = "{config.controller}" names no host and port; '

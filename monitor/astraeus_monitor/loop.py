@@ -272,7 +272,7 @@ class Monitor:
     # -- files of the site
 
     def _make_sender(self) -> Sender:
-        self.looks.stacks.setting, self.looks.rails.config = self.config.stacks, self.config
+        self.looks.configure(self.config)
         return Sender(self.config.controller, self.selector, self.looks.probes, self.clock,
                       make=self._make, key=self._key, replied=self._replied, failed=self._soon)
 

@@ -22,6 +22,7 @@ USAGE = """usage: astraeus-monitor run [options]
        astraeus-monitor read output PATH... [--json] [--watch SECONDS]
        astraeus-monitor read metric URL NAME [--json] [--watch SECONDS]
        astraeus-monitor read nccl_log PATH [--json] [--watch SECONDS]
+       astraeus-monitor read nccl_ras [--address HOST:PORT] [--json] [--watch SECONDS]
        astraeus-monitor read process PID [--json] [--watch SECONDS]
        astraeus-monitor read rail [--sysfs DIR] [--json] [--watch SECONDS]
        astraeus-monitor read gpu [--json] [--watch SECONDS]
@@ -35,6 +36,8 @@ options of read:
   --json             as JSON
   --watch SECONDS    look a second time so many seconds later, and say whether it changed
   --sysfs DIR        a tree instead of /sys, or a copy of class/infiniband
+
+  --address HOST:PORT  an NCCL RAS; one that is named is asked whatever its version
 
 options of run:
   --config PATH      configuration (/etc/astraeus/astraeus.toml)
@@ -135,7 +138,8 @@ def table() -> str:
     lines = ["[monitor]"]
     for key in configs.KEYS:
         bounds = f" ({key.low:g} to {key.high:g})" if key.high else ""
-        value = f'"{key.default}"' if key.kind is str else "[]" if key.kind is tuple else f"{key.default}"
+        value = (f'"{key.default}"' if key.kind is str else "[]" if key.kind is tuple
+                 else f"{key.default}".lower())
         lines += [f"# {key.help}{bounds}", f"{key.name} = {value}"]
     return "\n".join(lines)
 

@@ -279,3 +279,66 @@ class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since its value last changed, or another process came to serve it, seconds. None: it could not be read now."""
     looked_s: float = 0
     """Since it was last read."""
+
+
+class RasRank(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rank of a communicator, as NCCL RAS names it."""
+
+    rank: int
+    """In its communicator."""
+    host: str = ""
+    """Address that its process made its first connection from; "" where it was not told."""
+    pid: int = 0
+    """As the process sees itself: in its own PID namespace. 0: it was not told."""
+    why: str = ""
+    """Of one that is missing: missing (nothing came from it), dead (for a minute and more)."""
+    s: float = 0
+    """Since the first of the looks that told so without a break, seconds."""
+    looks: int = 0
+
+
+class RasGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Ranks of a communicator that have launched the same operations."""
+
+    n: int
+    counts: dict[str, int] = {}
+    """By kind, AllReduce and its like; "" for all kinds together, which is what 2.24 tells. Nothing that is zero."""
+    ranks: list[RasRank] = []
+    """32 at most; of a text reply only those that it names."""
+
+
+class RasComm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A communicator of which something is odd."""
+
+    id: str
+    size: int
+    missing: list[RasRank] = []
+    """32 at most."""
+    missing_n: int = 0
+    groups: list[RasGroup] = []
+    """The fullest first, 8 at most."""
+    states: dict[str, int] = {}
+    """RUNNING, INIT, FINALIZE, ABORT, NOCOMM, to how many ranks are in it."""
+    errors: dict[str, int] = {}
+    """ncclResult_t by number, or what a text reply calls it, to how many ranks report it."""
+    still_s: float = 0
+    """For how long its operation counts have stood still, over all looks that found them so."""
+    looks: int = 0
+    """How many looks found them so."""
+
+
+class Ras(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What NCCL RAS says of a step's communicators: asked only on suspicion, of one node or two."""
+
+    s: float = 0
+    """Since it was said, seconds."""
+    version: str = ""
+    """Of NCCL."""
+    text: bool = False
+    """It was asked in text: of those that are well it names nobody."""
+    of: int = 0
+    """How many communicators it told of."""
+    comms: list[RasComm] = []
+    """Those of which something is odd, 16 at most."""
+    unknown: str = ""
+    """Why nothing is known: it could not be asked, or its answer tells nothing. Never a sign of a stall."""

@@ -20,6 +20,7 @@ from .readings import (
     Oom,
     Place,
     Rail,
+    Ras,
     Said,
     Stacks,
     Unknown,
@@ -40,6 +41,8 @@ class Process(msgspec.Struct, omit_defaults=True):
     """Start time in clock ticks since boot (field 22 of /proc/PID/stat): tells a reused PID."""
     local: int = 0
     """Its place among the worker's processes, in order of start."""
+    inner: int = 0
+    """Its PID in its own PID namespace, where that is another (in a container); 0: the same."""
     rank: str = ""
     """The process's own RANK, PMIX_RANK or OMPI_COMM_WORLD_RANK, where it has one."""
     comm: str = ""
@@ -149,6 +152,8 @@ class Step(msgspec.Struct, omit_defaults=True):
     said: list[Said] = []
     """In files that several of its tasks share, the proof first."""
     chatter: Chatter | None = None
+    ras: Ras | None = None
+    """None: the controller does not ask for it."""
     workers: list[Worker] = []
     unknown: list[Unknown] = []
 
@@ -259,6 +264,8 @@ class Reply(msgspec.Struct, omit_defaults=True):
     closer: list[str] = []
     """Steps (``job.step``) most of whose processes have lost their pulse: a closer look is to be taken at each of
     its processes, also of those that work."""
+    ras: list[str] = []
+    """Steps (``job.step``) whose NCCL RAS this node is to ask, each 30 s."""
     tied: list[str] = []
     """Steps (``job.step``) known to be tied: their ties need not be sent again."""
 

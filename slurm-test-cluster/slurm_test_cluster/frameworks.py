@@ -29,6 +29,9 @@ PACKAGES = {
     "mlx-0.32.4": ("mlx[cpu]==0.32.4",),
     "mlx-0.32.0": ("mlx[cpu]==0.32.0",),
     "mpi4py": ("mpi4py==4.1.2",),
+    # For their RAS alone, which needs no GPU: workloads/ras_rank.py knows these two.
+    "nccl-2.30.7": ("nvidia-nccl-cu13==2.30.7",),
+    "nccl-2.28.9": ("nvidia-nccl-cu13==2.28.9",),
 }
 OPENMPI = ("openmpi-bin", "openssh-client")
 
@@ -138,6 +141,12 @@ def fetch(name: str) -> str:
             wrapper.chmod(0o755)
             _put(new, place, mark)
     return f"{INSIDE}/{name}/python"
+
+
+def nccl_library(version: str, inside: bool = True) -> str:
+    """Path of a real libnccl.so.2, on the nodes or on the host; fetched at first use. NotToBeHad in one sentence."""
+    fetch(f"nccl-{version}")
+    return f"{INSIDE if inside else folder()}/nccl-{version}/packages/nvidia/nccl/lib/libnccl.so.2"
 
 
 class Frameworks(Hosts):

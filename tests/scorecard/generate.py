@@ -8,13 +8,14 @@ from typing import Any
 from scorecard.hung import HUNG
 from scorecard.lookalikes import LOOKALIKES
 from scorecard.outages import OUTAGES
+from scorecard.ras import RAS
 from scorecard.said import SAID
 from scorecard.stacks import STACKS
 from scorecard.stalls import STALLS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS}
 
 
 def recordings() -> dict[str, str]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.readings import Edge, Finished, Gpu, Metric, Oom, Place, Said, Stack, Stacks, Unknown, Wait
+from astraeus_protocol.readings import Edge, Finished, Gpu, Metric, Oom, Place, Ras, Said, Stack, Stacks, Unknown, Wait
 from astraeus_protocol.report import Job, Process, Report, Step, Worker
 
 BOOT = 50_000.0
@@ -161,6 +161,8 @@ class World:
     """(start, end, last words of a training): what the output ends with then. Its last growth is their age."""
     said: list[tuple[float, float, int | None, Said]] = field(default_factory=list)
     """(first seen, until, the rank in whose own file or None, what was said of a collective)."""
+    ras: list[tuple[float, float, Ras]] = field(default_factory=list)
+    """(first said, until, what NCCL's RAS says on the first two nodes): its ages grow from its first look on."""
     skew: dict[str, float] = field(default_factory=dict)
     """Seconds by which a node's time of day is wrong."""
     end: float = 300
@@ -192,6 +194,9 @@ class World:
             for one in step.workers if rank is not None else [step] if node == self.nodes[0] else []:
                 if a <= own < b and (rank is None or one.rank == rank):
                     one.said = [*one.said, word]
+        for a, b, ras in self.ras if node in self.nodes[:2] else []:
+            if a <= own < b:
+                step.ras = _aged(ras, own - a)
         if self.output is not None and node == self.nodes[0]:
             step.output_s = own - self.output(own)
             line = next((line for a, b, line in self.words if a <= own < b), "")
@@ -215,6 +220,13 @@ class World:
     def row_at(self, t: float) -> dict[str, Any]:
         return {"job": self.job, "state": self.state(t - self.begin), "name": "llm", "user": "alice",
                 "partition": "gpu"}
+
+
+def _aged(ras: Ras, since: float) -> Ras:
+    """What it says at its looks each 30 s, ``since`` seconds after the first."""
+    looks, replace = int(since // 30) + 1, msgspec.structs.replace
+    return replace(ras, s=since % 30, comms=[replace(comm, looks=looks, still_s=30.0 * (looks - 1), missing=[
+        replace(one, s=since, looks=looks) for one in comm.missing]) for comm in ras.comms])
 
 
 def record(world: World, verdict: dict[str, Any], config: str = "") -> str:

@@ -26,7 +26,8 @@ def environment_of(folder: Path, job_file: str | None, *options: tuple[str, ...]
     commands = [*node_step(step=step, restarts=restarts, env=env), *started(*options),
                 ("item", "S_TASK_ID", local), ("call", "slurm_spank_task_init_privileged"), ("show-env",)]
     state = {"ASTRAEUS_STATE_DIR": str(folder.parents[1]), "ASTRAEUS_START_MONITOR": "/nonexistent"}
-    return {k: v for k, v in play(commands, state).env.items() if k.startswith("ASTRAEUS_")}
+    return {k: v for k, v in play(commands, state).env.items() if k.startswith("ASTRAEUS_")
+            and k != "ASTRAEUS_RAS_ADDR"}
 
 
 def test_first_start(job: Path) -> None:
@@ -107,3 +108,37 @@ def test_no_port_beyond_the_last(job: Path) -> None:
 def test_a_step_that_says_no_still_hears_of_a_stop(job: Path) -> None:
     found = environment_of(job, "by=prolog\n", ("no-stall-watch", "(null)"), step=0)
     assert found == {"ASTRAEUS_STOP_FILE": f"{job}/stop"}
+
+
+def ras_address(job: Path, *, watched: bool = True, step: int = 0, argument: str = "", number: int = 123,
+                **env: str) -> str | None:
+    """NCCL_RAS_ADDR as the step finds it; None: it has none."""
+    if watched:
+        (job / "job").write_text("by=prolog\n")
+    hooks = ("slurm_spank_init", "slurm_spank_init_post_opt")
+    commands = [*node_step(job=number, step=step, env=env), *(("call", hook) for hook in hooks),
+                ("call", "slurm_spank_user_init", *([argument] if argument else [])), ("show-env",)]
+    state = {"ASTRAEUS_STATE_DIR": str(job.parents[1]), "ASTRAEUS_START_MONITOR": "/nonexistent"}
+    return play(commands, state).env.get("NCCL_RAS_ADDR")
+
+
+def test_each_step_has_an_nccl_ras_of_its_own(job: Path) -> None:
+    assert ras_address(job) == f"localhost:{16384 + 123}"
+    assert ras_address(job, step=2) == f"localhost:{16384 + 123 + 2 * 1009}"
+    assert ras_address(job, step=BATCH) == f"localhost:{16384 + (123 + 8191 * 1009) % 8192}"
+
+
+@pytest.mark.parametrize(("env", "argument", "watched", "found"), [
+    ({"NCCL_RAS_ADDR": "localhost:9999"}, "", True, "localhost:9999"),
+    ({"NCCL_RAS_ADDR": "[::1]:" + "9" * 300}, "", True, "[::1]:" + "9" * 300),
+    # Set for the batch script, or for the job that this one was submitted from: not the user's.
+    ({"NCCL_RAS_ADDR": "localhost:17000", "ASTRAEUS_RAS_ADDR": "localhost:17000"}, "", True, "localhost:16507"),
+    ({"NCCL_RAS_ADDR": "localhost:17000", "ASTRAEUS_RAS_ADDR": "localhost:17000"}, "", False, None),
+    ({"NCCL_RAS_ADDR": "localhost:9999", "ASTRAEUS_RAS_ADDR": "localhost:17000"}, "", True, "localhost:9999"),
+    ({}, "ras_addr=off", True, None),
+    ({"NCCL_RAS_ADDR": "localhost:17000", "ASTRAEUS_RAS_ADDR": "localhost:17000"}, "ras_addr=off", True, None),
+    ({}, "", False, None),
+])
+def test_what_the_user_or_the_site_says_of_nccl_s_ras_stands(job: Path, env: dict[str, str], argument: str,
+                                                             watched: bool, found: str | None) -> None:
+    assert ras_address(job, argument=argument, watched=watched, **env) == found

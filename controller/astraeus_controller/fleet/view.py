@@ -19,6 +19,7 @@ from ..rules.picture import (
     Picture,
     ProcessView,
     RailView,
+    RasView,
     SaidView,
     StackView,
     StepView,
@@ -168,7 +169,7 @@ class View:
             output_s=youngest[0], output_at=youngest[1],
             output_gap_s=max((p.output_gap_s for _, p in parts if p.output_gap_s is not None), default=None),
             log=next((p.log for _, p in parts if p.log), ""), workers=tuple(workers),
-            finished=self._finished(parts, youngest[0]), said=tuple(self._said(parts)),
+            ras=tuple(self._ras(parts)), finished=self._finished(parts, youngest[0]), said=tuple(self._said(parts)),
             chatter=min((p.chatter for _, p in parts if p.chatter), key=lambda one: one.other_s, default=None))
 
     def _said(self, parts: Pieces) -> Iterator[SaidView]:
@@ -179,6 +180,14 @@ class View:
                     yield SaidView(
                         said=structs.replace(said, s=clock.age(said.s) or 0.0, last_s=clock.age(said.last_s) or 0.0),
                         node=node, worker=rank, at=clock.at(said.s) or 0.0, last_at=clock.at(said.last_s) or 0.0)
+
+    def _ras(self, parts: Pieces) -> Iterator[RasView]:
+        for node, piece in parts:
+            if piece.ras is not None and node not in self.silent:
+                late = self.clocks[node].age(0.0) or 0.0
+                yield RasView(node, structs.replace(piece.ras, s=piece.ras.s + late, comms=[structs.replace(
+                    comm, missing=[structs.replace(one, s=one.s + late) for one in comm.missing])
+                    for comm in piece.ras.comms]))
 
     def _finished(self, parts: Pieces, youngest: float | None) -> wire.Finished | None:
         """The last words where the newest output of the step stands: those of a rank whose file has gone quiet
@@ -249,7 +258,7 @@ class View:
             tied=key_of(worker, p) in memory.tied,
             wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0),
             cpu=p.cpu, place=p.place and structs.replace(p.place, s=clock.age(p.place.s) or 0.0), edges=tuple(p.edges),
-            stack=stack)
+            inner=p.inner, stack=stack)
 
 
 def _stack(memory: StepMemory, clock: Clock, key: Key) -> StackView | None:

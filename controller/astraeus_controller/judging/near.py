@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..rules.limits import COLLECTIVE_MAX_S
 from ..rules.picture import Picture, StepView, WorkerView
+from ..rules.ras import of_step
 from ..rules.readings import running
 from ..rules.words import PROOF
 
@@ -27,6 +28,8 @@ def _near(step: StepView) -> bool:
         return True
     ages = [age for worker in running(step) if (age := _progress(worker)) is not None]
     ages += [one.said.s for one in step.said if one.said.kind in PROOF]
+    stuck = of_step(step, None) if step.ras else None
+    ages += [stuck.s] if stuck else []
     # One worker is enough outside of a gang; in a gang it asks too often at worst.
     return any(limit - BEFORE_S <= age < limit + AFTER_S for age in ages for limit in {after, step.policy.after})
 

@@ -16,6 +16,7 @@ from ..rules.limits import PULSE_BACK_S
 from ..rules.picture import JobView, Picture, Policy
 from ..rules.readings import gone_quiet
 from ..rules.words import proven
+from . import ask_ras
 from .memory import Memory
 from .progress import NO_STEP, beats, over, progressed, ranks_of, step_of
 from .words import closed, opened
@@ -53,6 +54,7 @@ class Pass(Memory):
         self._asked: dict[int, float] = {}
         self._quiet: dict[int, list[str]] = {}
         """Job to its steps that have gone quiet."""
+        self._ras: dict[int, dict[str, tuple[str, ...]]] = {}  # job to steps whose NCCL RAS is asked, and where
         self.being_stopped: Callable[[int, int], bool] = lambda job, restarts: False
         """Whether an attempt's stop has begun: from its stop file to its requeue nothing is concluded of it."""
 
@@ -65,12 +67,19 @@ class Pass(Memory):
         worth a closer look, on every node."""
         return [f"{job}.{step}" for job in jobs for step in self._quiet.get(job, ())]
 
+    def ras_steps(self, node: str, jobs: Iterable[int]) -> list[str]:
+        """``JOB.STEP`` of these jobs' steps whose NCCL RAS this node is to ask."""
+        return [f"{job}.{step}" for job in jobs for step, nodes in self._ras.get(job, {}).items() if node in nodes]
+
     def judge(self, picture: Picture, now: float) -> list[Change]:
         """What changes for this job. ``now``: the fleet's time."""
         self._quiet.pop(picture.job.job, None)
         stands = picture.job.suspended or picture.job.ended
         if quiet := [s.step for s in picture.job.steps if s.watched and not (s.ended or stands) and gone_quiet(s)]:
             self._quiet[picture.job.job] = quiet
+        self._ras.pop(picture.job.job, None)
+        if (ask := ask_ras.asked(picture)) and not self.being_stopped(picture.job.job, picture.job.restarts):
+            self._ras[picture.job.job] = ask
         changes = self._ends(picture)
         if picture.job.suspended or picture.job.ended:
             for finding in self._of(picture.job):
@@ -94,8 +103,9 @@ class Pass(Memory):
         self.forget_others(self.fleet.jobs)
         for job in self._asked.keys() - self.fleet.jobs.keys():
             del self._asked[job]
-        for job in self._quiet.keys() - self.fleet.jobs.keys():
-            del self._quiet[job]
+        for kept in (self._quiet, self._ras):
+            for job in kept.keys() - self.fleet.jobs.keys():
+                del kept[job]
         for key in [key for key in self._first if key[0] not in self.fleet.jobs]:
             del self._first[key]
 

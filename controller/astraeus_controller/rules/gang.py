@@ -9,7 +9,7 @@ import msgspec
 from astraeus_protocol.readings import Wait
 
 from .limits import D_STATE_S, DEATH_SETTLES_S, TERM_SETTLES_S
-from .picture import ProcessView, StepView, WorkerView
+from .picture import ProcessView, RasView, StepView, WorkerView
 from .storage import storage_wait
 
 DEAD = ("X", "Z")
@@ -27,7 +27,7 @@ class Sign(msgspec.Struct, frozen=True):
 
     Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
     a closer look or a stack told (``rules.places``, ``rules.edges``, ``rules.stacks``) has a sign of the kind place,
-    idle, edges or stack.
+    idle, edges or stack; whom NCCL's RAS names (``rules.ras``), of the kind ras.
     """
 
     member: Member
@@ -37,6 +37,8 @@ class Sign(msgspec.Struct, frozen=True):
     """The storage that a member in D waits for, where that is known."""
     words: str = ""
     """What it was seen doing, where that names it: ``sleeps in hrtimer_nanosleep (clock_nanosleep)``."""
+    source: str = ""
+    """What is said before its name, where somebody else names it: ``NCCL RAS: ``."""
     rest: str = ""
     """What the others were seen doing: ``3 of 3 other ranks wait in futex_do_wait (futex)``."""
 
@@ -54,6 +56,10 @@ class Gang(msgspec.Struct, frozen=True):
     waiting: tuple[Member, ...]
     beating: tuple[Member, ...]
     traced: bool
+    ras: tuple[RasView, ...] = ()
+    tasks: int = 0
+    done: frozenset[int] = frozenset()
+    """PIDs of those that exited 0, as they saw themselves."""
 
     @property
     def quiet(self) -> tuple[Member, ...]:
@@ -108,7 +114,14 @@ def gang_of(step: StepView) -> Gang | None:
         waiting=tuple(member for member in others if _pulse(member) == "gone"),
         beating=tuple(member for member in members if _pulse(member) == "present"),
         traced=any(m.process.traced or m.process.state == "t" for m in members),
+        ras=step.ras, tasks=step.tasks, done=done_of(step),
     )
+
+
+def done_of(step: StepView) -> frozenset[int]:
+    """PIDs of those that exited 0, as they saw themselves: nobody misses them."""
+    return frozenset([*(p.inner or p.pid for w in step.workers for p in w.processes if _finished(p)),
+                      *(w.pid for w in step.workers if w.state == "exited" and w.exit_status == 0)])
 
 
 def others_wait(gang: Gang, found: Sequence[Member]) -> str:

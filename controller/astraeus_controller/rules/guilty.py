@@ -7,6 +7,7 @@ from collections.abc import Callable
 from .edges import by_edges
 from .gang import Gang, Sign
 from .places import by_idleness, by_place
+from .ras import by_ras
 from .stacks import by_stacks
 
 ORDER = ("T", "Z", "gone", "D")
@@ -38,7 +39,7 @@ def by_state(gang: Gang) -> tuple[Sign, ...]:
 
 
 Evidence = Callable[[Gang], tuple[Sign, ...]]
-EVIDENCE: tuple[Evidence, ...] = (by_place, by_idleness, by_edges, by_stacks)
+EVIDENCE: tuple[Evidence, ...] = (by_ras, by_place, by_idleness, by_edges, by_stacks)
 """Asked in this order where states name nobody, and only once the pulse of most others is gone. Whoever adds one says
 by ``Sign.words`` what it saw."""
 

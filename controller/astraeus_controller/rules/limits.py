@@ -114,6 +114,15 @@ TABLE: tuple[Limit, ...] = (
     Limit("RAIL_ERRORS_RATIO", 10, "times",
           "by so much more must a counter have grown than at the median of the job's other rails of its class",
           "congestion and adaptive routing make retransmissions and packets out of order grow on all rails alike"),
+    Limit("RAS_KNOWN_S", 90, "s",
+          "what NCCL's RAS said counts for so long",
+          "it is asked each 30 s, and two answers may be missed: of several connections one may find nobody"),
+    Limit("RAS_LOOKS", 2, "looks",
+          "so many looks must find a rank missing, or operation counts as they were",
+          "a rank that ends first is missing for a moment in healthy runs, and counts differ while they move"),
+    Limit("RAS_STILL_S", 30, "s",
+          "operation counts that differ must stand still for so long, with all ranks of the communicator running",
+          "ranks launch one after the other: in a run that moves counts differ at most looks"),
     Limit("INCIDENT_WINDOW_S", 300, "s",
           "stalls of several jobs this close together, on one storage or node, are one incident",
           "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
@@ -165,6 +174,9 @@ RAIL_RATE_SHARE = _VALUES["RAIL_RATE_SHARE"]
 RAIL_GROWING_S = _VALUES["RAIL_GROWING_S"]
 RAIL_ERRORS_MIN = _VALUES["RAIL_ERRORS_MIN"]
 RAIL_ERRORS_RATIO = _VALUES["RAIL_ERRORS_RATIO"]
+RAS_KNOWN_S = _VALUES["RAS_KNOWN_S"]
+RAS_LOOKS = int(_VALUES["RAS_LOOKS"])
+RAS_STILL_S = _VALUES["RAS_STILL_S"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
 INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]

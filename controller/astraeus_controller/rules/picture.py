@@ -8,7 +8,7 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
-from astraeus_protocol.readings import Chatter, Edge, Finished, Gpu, Oom, Place, Rail, Said, Wait
+from astraeus_protocol.readings import Chatter, Edge, Finished, Gpu, Oom, Place, Rail, Ras, Said, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -64,6 +64,7 @@ class ProcessView(msgspec.Struct, frozen=True):
     place: Place | None = None
     """Of a closer look, which is taken only at a step that has gone quiet."""
     edges: tuple[Edge, ...] = ()
+    inner: int = 0
     stack: StackView | None = None
     """None: not asked for, or not known."""
 
@@ -136,6 +137,13 @@ class SaidView(msgspec.Struct, frozen=True):
     last_at: float
 
 
+class RasView(msgspec.Struct, frozen=True):
+    """What NCCL's RAS told a node of the step's communicators; ages as in protocol ``Ras``, up to now."""
+
+    node: str
+    ras: Ras
+
+
 class StepView(msgspec.Struct, frozen=True):
     step: str
     name: str
@@ -162,6 +170,8 @@ class StepView(msgspec.Struct, frozen=True):
     said: tuple[SaidView, ...] = ()
     chatter: Chatter | None = None
     """A line of its output that repeats on a clock, where nothing else is newer."""
+    ras: tuple[RasView, ...] = ()
+    """Of nodes that are not silent; empty while nobody asks."""
 
 
 class RailView(msgspec.Struct, frozen=True):

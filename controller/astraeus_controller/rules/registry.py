@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from . import collective_stuck, finished, gpus_idle, metric, node_silent, silent, spin_power, suspect, words
+from . import (
+    collective_ras,
+    collective_stuck,
+    finished,
+    gpus_idle,
+    metric,
+    node_silent,
+    silent,
+    spin_power,
+    suspect,
+    words,
+)
 from .conclusion import Conclusion
 from .gang import gang_of
 from .picture import Picture, StepView
 
-STALL_RULES = (collective_stuck.judge, words.judge, gpus_idle.judge, silent.judge)
+STALL_RULES = (collective_stuck.judge, words.judge, collective_ras.judge, gpus_idle.judge, silent.judge)
+WITHOUT_TIES = (words.judge, collective_ras.judge)
 
 
 def judge(picture: Picture) -> list[Conclusion]:
@@ -22,7 +34,8 @@ def judge(picture: Picture) -> list[Conclusion]:
     found = node_silent.judge(picture)
     for step in job.steps:
         if step.watched and not step.ended:
-            found += finished.tell(picture, step, words.tell(picture, step, _step(picture, step)))
+            found += finished.tell(picture, step, words.tell(picture, step, collective_ras.tell(
+                picture, step, _step(picture, step))))
     return found
 
 
@@ -34,10 +47,10 @@ def _step(picture: Picture, step: StepView) -> list[Conclusion]:
     for rule in STALL_RULES:
         said = rule(picture, step, gang)
         found += said
-        if (gang is not None or rule is words.judge) and any(one.verdict == "stalled" for one in said):
+        if (gang is not None or rule in WITHOUT_TIES) and any(one.verdict == "stalled" for one in said):
             return said
     early = suspect.judge(picture, step, gang)
-    if not any(one.verdict == suspect.VERDICT for one in early):
-        early += spin_power.judge(picture, step, gang)
-    shown = any(one.verdict == suspect.VERDICT for one in early)
-    return found + early + ([] if shown else words.suspect(picture, step, gang))
+    for shown in (spin_power.judge, words.suspect, collective_ras.suspect):
+        if not any(one.verdict == suspect.VERDICT for one in early):
+            early = early + shown(picture, step, gang)
+    return found + early

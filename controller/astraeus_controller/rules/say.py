@@ -105,7 +105,7 @@ def named(culprits: Sequence[Sign]) -> str:
     """Who is guilty and why; ``no rank stands out`` where nobody is."""
     if not culprits:
         return NOBODY
-    parts = [f"{who(sign.member)} {state(sign)}" for sign in culprits[:NAMED_AT_MOST]]
+    parts = [f"{sign.source}{who(sign.member)} {state(sign)}" for sign in culprits[:NAMED_AT_MOST]]
     if len(culprits) > NAMED_AT_MOST:
         parts.append(f"{len(culprits) - NAMED_AT_MOST} more are in such a state")
     return "; ".join(parts)

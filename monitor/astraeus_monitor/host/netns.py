@@ -1,4 +1,4 @@
-"""Another process's network namespace, for a child that asks something in it."""
+"""Other processes' namespaces: the network, for a child that asks something in it; the PIDs that they see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 
-from .procfs import Proc
+from .procfs import GONE, Proc
 
 CLONE_NEWNET = 0x40000000
 
@@ -34,3 +34,14 @@ def _enter(fd: int) -> None:
     if libc.setns(fd, CLONE_NEWNET):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def inner_pid(proc: Proc, pid: int) -> int:
+    """What a process calls itself, where that is another number (in a container); 0: the same, or it is gone."""
+    try:
+        data = proc.text(pid, "status", limit=8192)
+    except GONE:
+        return 0
+    at = data.find(b"\nNSpid:")
+    numbers = data[at + 7:].partition(b"\n")[0].split() if at >= 0 else []
+    return int(numbers[-1]) if len(numbers) > 1 else 0

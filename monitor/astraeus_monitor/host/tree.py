@@ -66,6 +66,8 @@ class ProcLook(msgspec.Struct, omit_defaults=True):
     ties: list[int] = []
     image: int = 0
     """As in ``Stat``."""
+    inner: int = 0
+    """Its PID as it sees it itself, where that is another."""
 
     @property
     def id(self) -> Identity:

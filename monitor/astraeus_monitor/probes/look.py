@@ -15,6 +15,7 @@ import msgspec
 from ..host import oom, ties
 from ..host.cgroups import CgroupFiles, Cgroups, cgroups_of
 from ..host.frozen import is_frozen
+from ..host.netns import inner_pid
 from ..host.outputs import File, Finder, Inlet, beside, held_by, identities, output_kind, positions
 from ..host.procfs import Proc
 from ..host.tree import Identity, ProcLook, worker_processes
@@ -59,6 +60,8 @@ class Facts(msgspec.Struct):
     made: str
     rank: str
     visible: str | None
+    inner: int = 0
+    """As ``Process.inner``."""
 
 
 class Memory:
@@ -183,7 +186,8 @@ def _look_at_task(proc: Proc, ask: Ask, memory: Memory, task: TaskAsk,
             facts = memory.facts.get((stat.pid, stat.start, stat.comm, stat.image)) or _facts(proc, stat.pid)
         age = ask.now - stat.start / hertz
         p = ProcLook(stat.pid, stat.start, stat.ppid, stat.comm, stat.state, stat.ticks, age,
-                     facts.exe, facts.cmd, facts.made, facts.rank, facts.visible, image=stat.image)
+                     facts.exe, facts.cmd, facts.made, facts.rank, facts.visible, image=stat.image,
+                     inner=facts.inner)
         try:
             io = proc.io(p.pid)
             p.write_bytes, p.wchar = io.get("write_bytes"), io.get("wchar")
@@ -235,7 +239,7 @@ def _facts(proc: Proc, pid: int) -> Facts:
     rank = next((f"{name}={environ[name]}" for name in RANK_VARIABLES if name in environ), "")
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     return Facts(exe.rpartition("/")[2], zlib.crc32(arguments), made, rank[:64],
-                 visible if visible is None else visible[:MAX_VISIBLE])
+                 visible if visible is None else visible[:MAX_VISIBLE], inner_pid(proc, pid))
 
 
 def _look_at_fds(proc: Proc, ask: Ask, p: ProcLook, *, deep: bool) -> dict[int, str]:

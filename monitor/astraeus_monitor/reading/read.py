@@ -21,7 +21,8 @@ from ..probes.follow import FileAsk, Followed, read_on
 from ..probes.scrape import FETCH_S, Fetch, MetricLook, fetch_all, read
 from ..sources.metric import MetricClock
 from ..sources.nccl_log import RANKING, Word, joined
-from . import read_gpu, read_output, read_rail
+from ..sources.nccl_ras import RasWatch
+from . import read_gpu, read_output, read_rail, read_ras
 from .read_process import ProcessReading, process, text
 
 UNKNOWN = 3
@@ -45,12 +46,13 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
     source: str
     reading: (report.Metric | Words | ProcessReading | read_output.Outputs | read_rail.RailReading | read_gpu.Gpus
-              | None) = None
+              | read_ras.RasReading | None) = None
     unknown: str = ""
 
 
 def main(words: list[str]) -> int:
     """Exit status. Raises ReadFault."""
+    words, address = _address(words)
     as_json, watch_s, sysfs, words = _options(words)
     if sysfs and words[:1] != ["rail"]:
         raise ReadFault("--sysfs is for read rail; write read rail --sysfs DIR")
@@ -59,6 +61,10 @@ def main(words: list[str]) -> int:
             answer = metric(url, name, watch_s, Clock().boot, time.sleep)
         case ["nccl_log", path]:
             answer = nccl_log(path, watch_s, time.sleep)
+        case ["nccl_ras"]:
+            answer = nccl_ras(address, watch_s, Clock().boot, time.sleep)
+        case ["nccl_ras", *_]:
+            raise ReadFault("write read nccl_ras --address HOST:PORT, such as read nccl_ras --address localhost:28028")
         case ["process", pid]:
             answer = _process(pid, watch_s)
         case ["gpu"]:
@@ -75,8 +81,8 @@ def main(words: list[str]) -> int:
         case ["metric", *_]:
             raise ReadFault("write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step")
         case _:
-            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
-                            "read rail, or read gpu")
+            raise ReadFault("write read output PATH, read metric URL NAME, read nccl_log PATH, read nccl_ras, "
+                            "read process PID, read rail, or read gpu")
     print(msgspec.json.encode(answer).decode() if as_json else _text(answer))
     return UNKNOWN if answer.unknown else 0
 
@@ -125,6 +131,21 @@ def nccl_log(path: str, watch_s: float, sleep: Callable[[float], None]) -> Answe
     return Answer("nccl_log", reading=Words(next((words[kind] for kind in RANKING if kind in words), None)))
 
 
+def nccl_ras(address: str, watch_s: float, now: Callable[[], float], sleep: Callable[[float], None]) -> Answer:
+    """One answer, or two ``watch_s`` seconds apart: then for how long counts stood still is known. Raises ReadFault."""
+    found = read_ras.places(address) if address else []
+    if isinstance(found, str):
+        raise ReadFault(found)
+    watch, said = RasWatch(), None
+    for pause in (0.0, watch_s) if watch_s else (0.0,):
+        sleep(pause)
+        watch.see(read_ras.ask(found) if found else read_ras.here(Proc()), now())
+        said = watch.record(now())
+    assert said is not None
+    return Answer("nccl_ras", unknown=said.unknown) if said.unknown else Answer(
+        "nccl_ras", reading=read_ras.RasReading(said))
+
+
 def merged(words: dict[str, Word], more: list[Word]) -> dict[str, Word]:
     """The first of each class."""
     return words | {word.kind: joined(words.get(word.kind), word) for word in more}
@@ -167,6 +188,8 @@ def _text(answer: Answer) -> str:
         return read_rail.text(reading)
     if isinstance(reading, read_gpu.Gpus):
         return read_gpu.text(reading)
+    if isinstance(reading, read_ras.RasReading):
+        return read_ras.text(reading.ras)
     if isinstance(reading, Words):
         return _of_word(reading.word)
     if isinstance(reading, ProcessReading):
@@ -182,6 +205,18 @@ def _of_word(word: Word | None) -> str:
                ("missing: {}", ", ".join(map(str, word.ranks)) or None))
     what = ", ".join(form.format(value) for form, value in numbers if value is not None)
     return "\n  ".join([f"nccl_log: {word.kind} ({word.stack})" + (f": {what}" if what else ""), word.line])
+
+
+def _address(words: list[str]) -> tuple[list[str], str]:
+    """The other words, and --address of ``read nccl_ras``; "" where none is given."""
+    address, rest, queue = "", [], list(words)
+    while queue:
+        name, sep, value = queue.pop(0).partition("=")
+        if name == "--address" and "nccl_ras" in words:
+            address = value if sep else queue.pop(0) if queue else "nothing"
+        else:
+            rest.append(name + sep + value)
+    return rest, address
 
 
 def _options(words: list[str]) -> tuple[bool, float, str, list[str]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..clock import Clock
+from ..config import Config
 from ..host import survey
 from ..host.procfs import Proc
 from ..host.tree import Identity
@@ -29,6 +30,7 @@ from .follower import Followers
 from .gpus import Gpus
 from .lines import sort_lines, waits_in
 from .rails import Rails
+from .ras import RasRound
 from .stacks import Stacks
 
 AT_ONCE = 4
@@ -49,6 +51,7 @@ class Looks:
         self.clock, self.proc, self.seen = clock, proc, seen
         self.probes = Probes(selector, clock)
         self.stacks = Stacks(self.probes, proc, clock, soon or seen)
+        self.ras = RasRound(self.probes, proc, clock, soon or seen)
         self.jobs: dict[int, JobWatch] = {}
         self.gpus = Gpus(selector, clock, self.jobs, serve_gpus, state_dir)
         self.looker = Looker(proc, selector, clock, self.probes,
@@ -58,6 +61,11 @@ class Looks:
         self.waiting: deque[JobWatch] = deque()
         self.last_all = float("-inf")
         self.next_survey = self.last_survey = 0.0
+
+    def configure(self, config: Config) -> None:
+        """The site's settings."""
+        self.stacks.setting, self.rails.config = config.stacks, config
+        self.ras.allow(config.ras, config.ras_min_version, config.ras_text)
 
     def due(self, now: float, interval_s: float, node: str) -> None:
         """Start what is due at this tick."""
@@ -83,6 +91,7 @@ class Looks:
             self._survey()
         self._next()
         self._look_closer(now)
+        self.ras.due(self.jobs, now)
         self.stacks.next()
         self._read_tails(now)
         for job in self.jobs.values():

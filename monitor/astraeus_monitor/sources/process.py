@@ -32,6 +32,7 @@ class ProcessWatch:
     def __init__(self, seen: ProcLook, local: int, window_s: float) -> None:
         self.pid, self.start, self.ppid = seen.pid, seen.start, seen.ppid
         self.local, self.comm, self.rank = local, seen.comm, seen.rank.partition("=")[2]
+        self.inner = seen.inner
         self.state = "?"
         self.since: float | None = None
         self.exit_status: int | None = None
@@ -114,7 +115,7 @@ class ProcessWatch:
         gone = self.gone or self.state == "Z"
         base = self.pulse.base()
         return report.Process(
-            pid=self.pid, start=self.start, local=self.local, rank=self.rank, comm=self.comm,
+            pid=self.pid, start=self.start, local=self.local, inner=self.inner, rank=self.rank, comm=self.comm,
             state=self.state, state_s=_r(self.held_s(now)), exit_status=self.exit_status,
             pulse=None if gone else _r(self.pulse.rate), pulse_base=_r(base),
             pulse_gone_s=None if gone else _r(self.pulse.gone_s(now)),
@@ -127,13 +128,13 @@ class ProcessWatch:
         return {"pid": self.pid, "start": self.start, "ppid": self.ppid, "local": self.local,
                 "comm": self.comm, "rank": self.rank, "state": self.state, "since": self.since,
                 "exit": self.exit_status, "visible": self.visible, "pulse": self.pulse.save(),
-                "ties": self.ties}
+                "ties": self.ties, "inner": self.inner}
 
     @classmethod
     def load(cls, saved: dict[str, Any], window_s: float) -> ProcessWatch:
         """From the clock file."""
         seen = ProcLook(int(saved["pid"]), int(saved["start"]), int(saved["ppid"]), str(saved["comm"]),
-                        rank="=" + str(saved["rank"]), visible=saved["visible"])
+                        rank="=" + str(saved["rank"]), visible=saved["visible"], inner=int(saved.get("inner", 0)))
         watch = cls(seen, int(saved["local"]), window_s)
         watch.state, watch.since, watch.exit_status = str(saved["state"]), saved["since"], saved["exit"]
         watch.pulse.load(saved["pulse"])
@@ -185,6 +186,7 @@ class Roster:
             seen = found.get(process.id)
             if seen:
                 process.rank, process.visible = seen.rank.partition("=")[2], seen.visible
+                process.inner = seen.inner
                 process.ties = seen.ties or process.ties
         if not self.settled and not any(p.gone for p in self.processes):
             self.processes.sort(key=lambda p: p.id[::-1])

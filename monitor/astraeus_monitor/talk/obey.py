@@ -33,7 +33,7 @@ def obey(reply: report.Reply, looks: Looks) -> bool:
         job = jobs.get(integer(name, -1))
         if job and job.cause != cause and _written(job, "cause", stopfile.write_cause, job.path, cause):
             job.cause = cause
-    tied, closer = set(reply.tied), set(reply.closer)
+    tied, closer, ras = set(reply.tied), set(reply.closer), set(reply.ras)
     for number, job in jobs.items():
         for name, step in job.steps.items():
             known = f"{number}.{name}" in tied
@@ -42,6 +42,7 @@ def obey(reply: report.Reply, looks: Looks) -> bool:
             tell |= step.tied and not known and step.running
             step.tied = known
             step.closer_asked = f"{number}.{name}" in closer
+            step.ras_asked = f"{number}.{name}" in ras
     return tell
 
 

@@ -16,6 +16,7 @@ from ..host.tree import Identity
 from ..probes.look import File, SrunLook, TaskAsk
 from ..sources import output as out
 from ..sources.gpu_which import indices
+from ..sources.nccl_ras import RasWatch
 from ..sources.process import ProcessWatch, pulse_gone_in_most
 from ..sources.words import Words
 from .worker import EXIT_LINE_S, WorkerWatch
@@ -59,6 +60,8 @@ class StepWatch:
         self.tied = False
         self.closer_asked = False
         """The controller asks for a closer look at its processes."""
+        self.ras, self.ras_asked = RasWatch(), False
+        """What NCCL RAS said of it; whether the controller asks for that."""
         self.quiet_since: float | None = None
         self.closer_at = float("-inf")
         """When its processes were last looked at more closely."""
@@ -208,6 +211,7 @@ class StepWatch:
             looked_s=0 if output_s is None else round(now - self.shared_at, 2),
             output_to="" if self.shared_seen else self.to,
             output_gap_s=gap, log=log, finished=self.words.record(now) if self.running else None,
+            ras=self.ras.record(now) if self.running else None,
             workers=[w.record(now, gpus_of(self, w), self.step, ties=not self.tied)
                      for w in self.workers.values()],
             unknown=unknown)

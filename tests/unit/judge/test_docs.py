@@ -8,6 +8,7 @@ from pathlib import Path
 
 from astraeus_controller.recording import read
 from astraeus_controller.rules import (
+    collective_ras,
     collective_stuck,
     gpus_idle,
     metric,
@@ -31,7 +32,7 @@ def test_numbers_are_the_tables() -> None:
 
 def test_every_rule_has_its_heading() -> None:
     names = {collective_stuck.RULE, gpus_idle.RULE, gpus_idle.NEVER, metric.RULE, node_silent.RULE, silent.RULE,
-             suspect.RULE, spin_power.RULE, words.RULE}
+             suspect.RULE, spin_power.RULE, words.RULE, collective_ras.RULE}
     assert names <= set(re.findall(r"^#+ `(\w+)`$", RULES, re.MULTILINE))
 
 

@@ -133,7 +133,7 @@ def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (["metric"], "write read metric URL NAME, such as read metric http://127.0.0.1:9000/metrics step"),
-    (["fan"], "write read output PATH, read metric URL NAME, read nccl_log PATH, read process PID, "
+    (["fan"], "write read output PATH, read metric URL NAME, read nccl_log PATH, read nccl_ras, read process PID, "
      "read rail, or read gpu"),
     (["gpu", "0"], "write read gpu, without anything behind it"),
     (["process", "x"], "x is no process id; write a number, such as read process 4242"),
