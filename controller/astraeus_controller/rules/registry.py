@@ -50,7 +50,7 @@ def _step(picture: Picture, step: StepView) -> list[Conclusion]:
         if (gang is not None or rule in WITHOUT_TIES) and any(one.verdict == "stalled" for one in said):
             return said
     early = suspect.judge(picture, step, gang)
-    for shown in (spin_power.judge, words.suspect, collective_ras.suspect):
+    for shown in (words.suspect, collective_ras.suspect, spin_power.judge):
         if not any(one.verdict == suspect.VERDICT for one in early):
             early = early + shown(picture, step, gang)
     return found + early
