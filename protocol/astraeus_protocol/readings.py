@@ -277,6 +277,18 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why there are no frames."""
 
 
+class End(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last lines of a step's output, read when stacks were asked for: evidence for people, never judged."""
+
+    step: str
+    log: str = ""
+    """Path of the file."""
+    lines: list[str] = []
+    """24 at most of 200 printable characters, the newest last."""
+    unknown: str = ""
+    """Why there are none."""
+
+
 class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to a command ``stacks``, in each report until a reply shows that one arrived."""
 
@@ -287,6 +299,8 @@ class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
     taken: list[Stack] = []
     unknown: str = ""
     """Why there is nothing at all."""
+    ends: list[End] = []
+    """Of the steps whose output file is held on this node."""
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):

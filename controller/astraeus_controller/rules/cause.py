@@ -43,6 +43,12 @@ class Cause(msgspec.Struct, frozen=True):
     words: str
 
 
+def surer(kind: object, than: object) -> bool:
+    """Whether a kind of cause is surer than another."""
+    known = [one if one in ORDER else "" for one in (kind, than)]
+    return ORDER.index(str(known[0])) < ORDER.index(str(known[1]))
+
+
 def tell(picture: Picture, step: StepView, gang: Gang | None, concluded: list[Conclusion]) -> list[Conclusion]:
     """The conclusions, each stall and suspect with its cause; and without those that only rank 0's work explains."""
     if any(c.verdict in KINDS for c in concluded) and preparing(step):
@@ -61,7 +67,7 @@ def of(job: JobView, step: StepView, gang: Gang | None, said: Conclusion) -> Cau
     if not said.gang:
         step = structs.replace(step, workers=tuple(w for w in step.workers if w.name in said.workers) or step.workers)
     guilty, by = _guilty(step, said), said.evidence.get("by")
-    return (_finished(step) or _debugger(step) or (Cause("rank_stopped", "rank stopped") if by == "T" else None)
+    return (_finished(step) or _debugger(step) or _stopped(gang, by)
             or _gpu(step, said.rank) or _dead(step, gang, guilty, by) or _storage(step, guilty) or _disk_sleep(guilty)
             or _loader(step) or _deadlock(guilty) or _nothing(job, step) or _most(step)
             or _waits(step, gang, said))
@@ -82,6 +88,13 @@ def _finished(step: StepView) -> Cause | None:
 def _debugger(step: StepView) -> Cause | None:
     held = [worker for worker in step.workers if any(p.traced or p.state == "t" for p in worker.processes)]
     return Cause("debugger", f"under a debugger: rank {held[0].rank} on {held[0].node}") if held else None
+
+
+def _stopped(gang: Gang | None, by: object) -> Cause | None:
+    if by == "T":
+        return Cause("rank_stopped", "rank stopped")
+    several = gang is not None and any(sign.kind == "T" for sign in gang.signs)
+    return Cause("rank_stopped", "ranks stopped") if several and not by else None
 
 
 def _gpu(step: StepView, rank: int | None) -> Cause | None:

@@ -27,8 +27,8 @@ class Sign(msgspec.Struct, frozen=True):
 
     Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
     a closer look or a stack told (``rules.places``, ``rules.edges``, ``rules.stacks``) has a sign of the kind place,
-    idle, edges or stack; whom NCCL's RAS names (``rules.ras``), of the kind ras; by its numbers (``rules.late``) late, by
-    others' words named.
+    idle, edges or stack; whom NCCL's RAS names (``rules.ras``), of the kind ras; by its numbers (``rules.late``) late;
+    by others' words named.
     """
 
     member: Member
