@@ -31,8 +31,10 @@ def lines(answer: Json, now: datetime) -> Iterator[str]:
     yield f"found at {clock(answer['opened_at'], now)}{over}{why}; attempt {answer['restarts'] + 1}"
     yield f"cause: {safe(stall['cause'] or 'not known')}"
     by = stall["rests_on"]["by"]
-    yield "rank: " + (f"rank {answer['rank']}, named by {safe(BY.get(by, by))}" if by and answer["rank"] is not None
-                      else "no rank stands out")
+    if answer["rank"] is None:
+        yield "rank: no rank stands out"
+    else:
+        yield f"rank: rank {answer['rank']}, " + (f"named by {safe(BY.get(by, by))}" if by else "stalled on its own")
     if stall["rests_on"]["where"]:
         yield f"where: {safe(stall['rests_on']['where'])}"
     yield from _ends(answer)

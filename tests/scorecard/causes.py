@@ -92,17 +92,17 @@ def killed_for_memory() -> Made:
 LINE = "[rank0]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:1834] [PG ID 0 PG GUID 0(default_pg) Rank 0] Timeout at NCCL work: 808"
 
 
-def numbers(*works: tuple[int, int, int | None], title: str, **more: Any) -> Made:
+def numbers(*works: tuple[int, int, int | None], title: str, cause: str = "collective stuck: #808", **more: Any) -> Made:
     world = said(untied(output=every(5, FAULT)), Said(
         "stuck", "nccl", LINE, rank=0, seq=808, works=tuple(Work(*work) for work in works)))
     return world, expect(title, "PyTorch 2.5, wording of its watchdog", rule="collective_said",
-                         cause="collective stuck: #808", **more), ""
+                         cause=cause, **more), ""
 
 
 def late_by_its_numbers() -> Made:
     waits = [(rank, 811 + rank % 2, 807) for rank in range(8) if rank != 5]
     return numbers(*waits, (5, 807, 807), title="rank 5 has not enqueued what the others wait for", rank=5,
-                   worker="1001-5", says=["rank 5 (node c3, PID 4005) is late: the last work that it enqueued is #807, "
+                   worker="1001-5", cause="collective stuck: #808, rank 5 does not join it", says=["rank 5 (node c3, PID 4005) is late: the last work that it enqueued is #807, "
                                           "the others' up to #812; 7 of 8 ranks that tell it enqueued more"])
 
 

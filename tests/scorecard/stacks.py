@@ -11,13 +11,14 @@ BARRIER = "barrier (torch/distributed/distributed_c10d.py:5356)"
 
 
 def told_by_stacks(title: str, guilty: list[str], others: list[str] = REDUCE, *, at: float = 165, rank: int | None = 2,
-                   says: str, also: dict[int, list[str]] | None = None, cause: str = "collective stuck") -> Made:
+                   says: str, also: dict[int, list[str]] | None = None, cause: str = "") -> Made:
     """Four ranks whose main threads all sleep in a futex; their stacks are read once they are suspect."""
     world = quiet(FUTEX)  # no place tells them apart
     world.ranks[2].cpu = every(5, FAULT)
     world.stacks = [(at, {one: others for one in range(4)} | {2: guilty} | (also or {}))]
     return world, expect(title, "PyTorch gloo with this fault, py-spy 0.4.3", rule="silent", rank=rank,
-                         worker="1001-2" if rank == 2 else "1001", says=[says], cause=cause), ""
+                         worker="1001-2" if rank == 2 else "1001", says=[says],
+                         cause=cause or "collective stuck" + (": rank 2 does not join it" if rank else "")), ""
 
 
 def waits_for_a_lock() -> Made:

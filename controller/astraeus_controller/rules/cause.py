@@ -24,6 +24,8 @@ KINDS = ("stalled", "suspect")
 ORDER = ("finished", "debugger", "rank_stopped", "gpu_lost", "driver", "rank_gone", "storage", "disk_sleep",
          "loader_dead", "deadlock", "nothing_runs", "collective", "first_collective", "never_began", "")
 """The surest first: what is said of a finding may become surer, never less sure. "": not known."""
+AWAY = ("place", "idle", "stack", "late", "named")
+"""Kinds of evidence that show a rank elsewhere while the others wait."""
 LOST = re.compile(r"\bis lost\b|fallen off the bus", re.IGNORECASE)
 NO_ANSWER = re.compile(r"(not|n't) answer|Unknown Error|driver .*not", re.IGNORECASE)
 DRIVER_CHANNELS = ("nv", "os_acquire", "rm_", "uvm_")
@@ -188,10 +190,13 @@ def _deadlock(guilty: Guilty | None) -> Cause | None:
 
 def _waits(step: StepView, gang: Gang | None, said: Conclusion) -> Cause:
     proof = words.proof_of(step)
-    if proof is not None:
-        what = " ".join(part for part in (proof.said.op, f"#{proof.said.seq}" if proof.said.seq is not None else "")
-                        if part)
-        return Cause("collective", f"collective stuck: {what}" if what else "collective stuck")
+    what = [part for part in (proof.said.op, f"#{proof.said.seq}" if proof.said.seq is not None else "")
+            if part] if proof else []
+    away = [f"rank {said.rank} does not join it"] if said.evidence.get("by") in AWAY else []
+    told = ", ".join(part for part in (" ".join(what), *away) if part)
+    stuck = Cause("collective", f"collective stuck: {told}" if told else "collective stuck")
+    if proof:
+        return stuck
     gpus = [gpu for worker in step.workers for gpu in worker.gpus]
     never = bool(gpus) and not any(gpu.ever_busy for gpu in gpus)
     if never:
@@ -199,7 +204,7 @@ def _waits(step: StepView, gang: Gang | None, said: Conclusion) -> Cause:
         return (Cause("first_collective", "waiting for a first collective that never began") if ranks > 1
                 else Cause("never_began", "never began: its GPUs were never busy"))
     if gang is not None and (gang.waits or said.rank is not None):
-        return Cause("collective", "collective stuck")
+        return stuck
     return Cause("", "")
 
 
