@@ -27,7 +27,7 @@ def lines(answer: Json, now: datetime) -> Iterator[str]:
            f"{clock(stall['since'], now)} UTC")
     yield f"  {safe(stall['evidence'])}"
     over = f"; over since {clock(answer['closed_at'], now)}" if answer["closed_at"] else "; open"
-    why = f": {safe(answer['closed_why'])}" if answer["closed_at"] and answer["closed_why"] else ""
+    why = f": {safe(answer['closed_why'])}" if answer["closed_why"] not in (None, "over") else ""
     yield f"found at {clock(answer['opened_at'], now)}{over}{why}; attempt {answer['restarts'] + 1}"
     yield f"cause: {safe(stall['cause'] or 'not known')}"
     by = stall["rests_on"]["by"]
@@ -59,8 +59,6 @@ def _ends(answer: Json) -> Iterator[str]:
             continue
         yield f"the end of {safe(end['log'])}:"
         yield from (f"    {safe(line)}" for line in end["lines"])
-    if answer["ends"]:
-        yield ""
 
 
 def _cut(answer: Json) -> str:

@@ -26,7 +26,7 @@ def evidence(of: Kept, stacks: Reading | None) -> Json:
                  for node, answer in sorted(stacks.answers.items()) for end in answer.ends
                  if end.step == of.finding.step] if stacks else [],
         "said": [_said(one) for one in step.get("said", ())],
-        "ranks": [_rank(worker, of.finding.pid) for worker in step.get("workers", ())],
+        "ranks": [_rank(worker, of.finding.rank, of.finding.pid) for worker in step.get("workers", ())],
         "stacks": stack_views.reading(stacks, []) if stacks else None,
         "readings": of.job,
     }
@@ -37,14 +37,15 @@ def _said(one: dict[str, Any]) -> Json:
     return {"kind": said.get("kind"), "rank": said.get("rank"), "line": said.get("line"), "since": iso(one.get("at"))}
 
 
-def _rank(worker: dict[str, Any], guilty: int | None) -> Json:
-    """One rank in a line: what was known of it."""
+def _rank(worker: dict[str, Any], rank: int | None, pid: int | None) -> Json:
+    """One rank in a line: what was known of it. ``rank``, ``pid``: who is named."""
     return {
         "rank": worker["rank"], "machine": worker["node"], "state": views.STATES.get(worker["state"], worker["state"]),
         "output_s": worker.get("output_s"), "cpu_idle_s": worker.get("cpu_idle_s"),
         "gpus": [{"index": gpu["index"], "busy": gpu.get("busy"), "idle_s": gpu.get("idle_s")}
                  for gpu in worker.get("gpus", ())],
-        "processes": [{"pid": p["pid"], "rank": p.get("rank"), "named": p["pid"] == guilty, "state": p["state"],
+        "processes": [{"pid": p["pid"], "rank": p.get("rank"), "named": (worker["rank"], p["pid"]) == (rank, pid),
+                       "state": p["state"],
                        "state_s": p.get("state_s"), "pulse": p.get("pulse"), "pulse_gone_s": p.get("pulse_gone_s"),
                        "cpu": p.get("cpu"), "wait": p.get("wait"), "place": p.get("place")}
                       for p in worker.get("processes", ())],

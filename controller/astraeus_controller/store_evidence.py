@@ -78,15 +78,19 @@ class StoredEvidence:
                     msgspec.json.decode(zlib.decompress(body)))
 
     def stacks(self, kept: Kept) -> Reading | None:
-        """The Python stacks that were read last while the finding was open, or right before."""
+        """The Python stacks that were read last while the finding was open, or right before; those with native frames
+        only where there are no others."""
         until = kept.closed_at if kept.closed_at is not None else float("inf")
         rows = self.db.execute("SELECT body FROM stacks WHERE job = ? AND at BETWEEN ? AND ? ORDER BY id DESC",
                                (kept.finding.job, kept.opened_at - STACKS_BEFORE_S, min(until, 1e12)))
+        found = None
         for (body,) in rows:
             reading = msgspec.json.decode(zlib.decompress(body), type=Reading)
             if reading.restarts == kept.finding.restarts and reading.step in ("", kept.finding.step):
-                return reading
-        return None
+                if not reading.native:
+                    return reading
+                found = found or reading
+        return found
 
     def forget(self, oldest: float) -> None:
         """Drop what is older than ``oldest`` (Unix seconds), what history no longer holds, and what is too much."""

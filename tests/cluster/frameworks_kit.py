@@ -32,11 +32,13 @@ class Fault:
     seen: str = ""
     """State, wait channel and system call of the guilty rank's main thread; the survivors are in futex."""
     evidence: str = ""
+    cause: str = ""
+    """How the stall's cause begins."""
 
 
 # Each row was seen on real ranks; what lies in a futex as the survivors do is told by frames alone.
 GLOO = (
-    Fault("sigstop", "stalled", "state", "T", "is stopped (state T)"),
+    Fault("sigstop", "stalled", "state", "T", "is stopped (state T)", "rank stopped"),
     Fault("sleep", "stalled", "wait", "S hrtimer_nanosleep clock_nanosleep"),
     Fault("gilhold", "stalled", "wait", "S hrtimer_nanosleep clock_nanosleep"),
     Fault("fifo", "stalled", "wait", "S wait_for_partner openat"),
@@ -49,10 +51,10 @@ GLOO = (
     Fault("dl_deadlock", "stalled", "wait", "S poll_schedule_timeout poll"),
     Fault("spin", "stalled", "wait", "R running, 99 % of a core"),
     Fault("matmul", "stalled", "wait", "R running, 94 % of a core"),
-    Fault("lock", "stalled", "frames", "S futex_do_wait futex"),
-    Fault("emptyq", "stalled", "frames", "S futex_do_wait futex"),
-    Fault("join", "stalled", "frames", "S futex_do_wait futex"),
-    Fault("xgroup", "stalled", "frames", "S futex_do_wait futex"),
+    Fault("lock", "stalled", "frames", "S futex_do_wait futex", "", "deadlock in Python: rank 2"),
+    Fault("emptyq", "stalled", "frames", "S futex_do_wait futex", "", "deadlock in Python: rank 2"),
+    Fault("join", "stalled", "frames", "S futex_do_wait futex", "", "deadlock in Python: rank 2"),
+    Fault("xgroup", "stalled", "frames", "S futex_do_wait futex", "", "collective stuck"),
     Fault("ckpt", "nothing", seen="R or D for moments, hundreds of MB/s"),
     Fault("slow", "nothing", seen="S hrtimer_nanosleep, 12 switches/s"),
     Fault("slowcpu", "nothing", seen="R, 9 switches/s"),
@@ -207,7 +209,7 @@ def assert_guilty(training: Training, finding: dict[str, Any], by: str) -> None:
         assert named in (None, training.victim.task_pid), f"somebody else is named: {finding}"
 
 
-def stalls(training: Training, by: str, evidence: str = "") -> dict[str, Any]:
+def stalls(training: Training, by: str, evidence: str = "", cause: str = "") -> dict[str, Any]:
     """From the fault to the finding: suspect within 30 s where a state tells it, stalled at its patience."""
     site, job = training.site, training.job
     if by == "state":
@@ -228,6 +230,9 @@ def stalls(training: Training, by: str, evidence: str = "") -> dict[str, Any]:
     assert PATIENCE_S - 15 <= training.times["stalled"] <= PATIENCE_S + 25 + SLACK_S
     settle_named(training, finding, by)
     assert evidence in finding["stall"]["evidence"]
+    if cause and training.step == 0 and training.worker == GUILTY:
+        wait_for(lambda: (site.findings("stalled", job)[0]["stall"]["cause"] or "").startswith(cause), 45, every=1,
+                 what=f"{training.title}: its cause", saw=lambda: site.findings("stalled", job))
     return site.findings("stalled", job)[0]
 
 

@@ -40,7 +40,7 @@ def test_gloo(site: Site, launcher: str, fault: Fault) -> None:
         site.quiet_for([training.job], 75)
         training.end(expect="nothing")
     else:
-        stalls(training, fault.by, fault.evidence)
+        stalls(training, fault.by, fault.evidence, fault.cause)
         healed = {}
         if fault.name == "sigstop":
             healed = heals(training)

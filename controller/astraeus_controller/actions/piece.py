@@ -85,10 +85,11 @@ def open_text(findings: list[Finding], note: str = "") -> str:
 
 
 def _cause(findings: list[Finding]) -> str:
-    """``, rank stopped``: what all of them share. Prolog looks for `` cause=`` in it: no foreign text makes one."""
-    causes = {"finished but not exited" if one.details.get(FINISHED) else str(one.details.get("cause") or "")
-              for one in findings}
-    return f", {causes.pop().replace('=', '-')}" if len(causes) == 1 and any(causes) else ""
+    """``, rank stopped``: the cause that all of them share, without what only its user is to read: a comment is
+    everybody's."""
+    causes = {"finished but not exited" if one.details.get(FINISHED)
+              else str(one.details.get("cause") or "").partition(":")[0] for one in findings}
+    return f", {causes.pop()}" if len(causes) == 1 and any(causes) else ""
 
 
 def closing_text(finding: Finding, until: float, note: str) -> str:

@@ -19,7 +19,8 @@ def better_of(finding: Finding, conclusion: Conclusion) -> tuple[Finding, bool] 
 
     News are: the guilty rank, last words that say that the training is over (or no longer do), words that prove it, a
     store that is waited for, a surer cause. A store once waited for stays named: that it heals does not end the stall
-    at once. Where ranks are in their Python code becomes part of the finding, and no line of history.
+    at once. Where ranks are in their Python code becomes part of the finding, and no line of history; nor does a
+    suspect's cause.
     """
     details, told = finding.details, conclusion.evidence
     stores = sorted(waits_on(details) | waits_on(told))
@@ -37,7 +38,8 @@ def better_of(finding: Finding, conclusion: Conclusion) -> tuple[Finding, bool] 
         more |= cause if surer_now else {}
         more |= {key: told[key] for key in ("where", "stacks") if key in told} if places else {}
         said = finding.said if lost or conclusion.rank != finding.rank else conclusion.said
-        return msgspec.structs.replace(finding, said=said, details=details | more), news or surer_now
+        tell = news or (surer_now and finding.kind == "stalled")
+        return msgspec.structs.replace(finding, said=said, details=details | more), tell
     if not surer_now and finding.rank in (None, conclusion.rank):  # another rank has a cause of its own
         cause = {key: details[key] for key in cause if key in details} or cause
     kept = {key: value for key, value in details.items() if key != FINISHED}

@@ -52,11 +52,13 @@ def judge(picture: Picture, step: StepView) -> list[Conclusion]:
 
 
 def found(job: JobView, step: StepView) -> Nothing | None:
-    """Nothing of the job runs on its GPUs, for five minutes at least; None: something does, or it is not known."""
+    """Nothing of the job runs on its GPUs, for five minutes or the run's patience at least; None: something does, or it
+    is not known."""
     if job.gpus == 0 or job.batch is not True or job.silent_nodes or not job.all_heard or step.step == "interactive":
         return None
     workers = running(step)
-    if not workers or any(_active(worker) for worker in workers):
+    need = min(NOTHING_RUNS_S, step.policy.after)
+    if not workers or any(_active(worker, need) for worker in workers):
         return None
     gpus = f"{job.gpus} GPU{'' if job.gpus == 1 else 's'} held"
     rests = [worker.rests_s for worker in workers]
@@ -64,27 +66,27 @@ def found(job: JobView, step: StepView) -> Nothing | None:
     if step.step == "batch" and None not in rests:
         # A GPU that somebody is on is not held for nothing, whatever the tree looks like.
         s = min(age for age in rests if age is not None)
-        if s >= NOTHING_RUNS_S and bare != 0:
+        if s >= need and bare != 0:
             return Nothing(s, f"{gpus}, no step, and the batch script only waits")
-    if bare is not None and bare >= NOTHING_RUNS_S and _quiet(workers):
+    if bare is not None and bare >= need and _quiet(workers, need):
         return Nothing(bare, f"{gpus}, and no process on them")
     return None
 
 
-def _active(worker: WorkerView) -> bool:
+def _active(worker: WorkerView, need: float) -> bool:
     """A sign that its GPUs are used after all, or that files grow; who is silent is not known."""
-    busy = any(gpu.idle_s is not None and gpu.idle_s < NOTHING_RUNS_S and gpu.ever_busy for gpu in worker.gpus)
+    busy = any(gpu.idle_s is not None and gpu.idle_s < need and gpu.ever_busy for gpu in worker.gpus)
     return worker.state != "running" or busy or bool(writes(worker)) or any(process.traced for process in
                                                                             worker.processes)
 
 
-def _quiet(workers: tuple[WorkerView, ...]) -> bool:
+def _quiet(workers: tuple[WorkerView, ...], need: float) -> bool:
     """Nobody prints or uses the CPU: data are staged, a program is compiled, before any GPU is opened."""
     for worker in workers:
         output = output_of(worker)
-        if output is None or output.age < NOTHING_RUNS_S:
+        if output is None or output.age < need:
             return False
-        if worker.cpu_idle_s is None or worker.cpu_idle_s < NOTHING_RUNS_S:
+        if worker.cpu_idle_s is None or worker.cpu_idle_s < need:
             return False
     return True
 

@@ -14,7 +14,7 @@ from astraeus_protocol.findings import Finding
 from astraeus_protocol.readings import Gpu, Place
 from msgspec import structs
 
-from .views import gpu, picture, process, worker
+from .views import gpu, odd, picture, process, waiting, worker
 
 
 def idle_batch(rests_s: float | None = 600.0, **more: Any) -> WorkerView:
@@ -60,6 +60,13 @@ def test_nothing_runs_becomes_a_stall_by_patience() -> None:
         "an allocation that runs nothing: 2 GPUs held, no step, and the batch script only waits")
     # A line that it printed is progress as ever.
     assert [c.verdict for c in judge(held(idle_batch(1900.0, output_s=900.0)))] == ["suspect"]
+
+
+def test_a_gang_that_uses_no_gpu_has_its_guilty_rank() -> None:
+    gpus, quiet = (gpu(0, 900.0),), {"output_s": 900.0, "cpu_idle_s": 900.0}
+    ranks = [odd(rank, "T", gpus=gpus, **quiet) if rank == 2 else waiting(rank, gpus=gpus, **quiet) for rank in range(4)]
+    [found] = judge(held(*ranks, step="0", bare_s=900.0, after=600))
+    assert (found.rule, found.rank, found.evidence["cause"]) == ("collective_stuck", 2, "rank stopped")
 
 
 def test_late_ranks() -> None:
