@@ -15,7 +15,7 @@ from msgspec import structs
 from . import nothing_runs, say, words
 from .conclusion import Conclusion
 from .gang import DEAD, Gang
-from .limits import AT_WORK_S, FIRST_WORK, NO_THREAD_CPU, PREPARES_MAX_S, WORKS_PERCENT
+from .limits import AT_WORK_S, FIRST_WORK, NO_THREAD_CPU, OOM_BEFORE_S, PREPARES_MAX_S, WORKS_PERCENT
 from .picture import JobView, Picture, ProcessView, StepView, WorkerView
 from .places import FUTEX, GROUPS
 from .storage import storage_waits
@@ -71,7 +71,7 @@ def of(job: JobView, step: StepView, gang: Gang | None, said: Conclusion) -> Cau
     guilty, by = _guilty(step, said), said.evidence.get("by")
     return (_finished(step) or _debugger(step) or _stopped(gang, by)
             or _gpu(step, said.rank) or _dead(step, gang, guilty, by) or _storage(step, guilty) or _disk_sleep(guilty)
-            or _loader(step) or _deadlock(guilty) or _nothing(job, step) or _most(step)
+            or _loader(step, said.since) or _deadlock(guilty) or _nothing(job, step) or _most(step)
             or _waits(step, gang, said))
 
 
@@ -161,10 +161,14 @@ def _disk_sleep(guilty: Guilty | None) -> Cause | None:
     return Cause("disk_sleep", "in uninterruptible sleep: storage or a driver does not answer")
 
 
-def _loader(step: StepView) -> Cause | None:
-    """A helper of a rank was killed for lack of memory, and the rank lives: it may wait for it for ever."""
+def _loader(step: StepView, since: float) -> Cause | None:
+    """A helper of a rank was killed for lack of memory, and the rank lives: it may wait for it for ever.
+
+    ``since``: Unix time of the last progress; a kill that the run outlived by long is not why.
+    """
     for worker in step.workers:
-        if worker.oom and worker.state == "running" and all(p.state not in DEAD for p in worker.processes):
+        killed = worker.oom_at is not None and worker.oom_at >= since - OOM_BEFORE_S
+        if killed and worker.state == "running" and all(p.state not in DEAD for p in worker.processes):
             return Cause("loader_dead", f"data loader dead: a process of rank {worker.rank} on {worker.node} was "
                                         "killed for lack of memory")
     return None

@@ -27,7 +27,7 @@ class Late(msgspec.Struct, frozen=True):
 
 def by_work(gang: Gang) -> tuple[Sign, ...]:
     """The late ranks of a gang that waits; empty where that names nobody."""
-    return signs(gang.said, gang.step, len(gang.members)) if gang.step else ()
+    return signs(gang.said, gang.step, len(gang.members)) if gang.step and not gang.signs else ()
 
 
 def signs(said: Sequence[SaidView], step: StepView, of: int) -> tuple[Sign, ...]:

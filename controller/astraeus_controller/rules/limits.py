@@ -138,6 +138,9 @@ TABLE: tuple[Limit, ...] = (
     Limit("WORKS_PERCENT", 5, "%",
           "a process that uses so much of a core works, a GPU so busy is used",
           "as the monitor counts both"),
+    Limit("OOM_BEFORE_S", 300, "s",
+          "a kill for lack of memory so long before the last progress, or later, may be why a step hangs",
+          "what was loaded ahead is trained on before the loader that died is missed"),
     Limit("NO_THREAD_CPU", 2, "% of a core",
           "a process that uses this or less has no thread that gets on",
           "ranks that hung on a lock used 0.5 % at most, for the threads of their libraries that look now and then"),
@@ -200,6 +203,7 @@ AT_WORK_S = _VALUES["AT_WORK_S"]
 PREPARES_MAX_S = _VALUES["PREPARES_MAX_S"]
 FIRST_WORK = _VALUES["FIRST_WORK"]
 WORKS_PERCENT = _VALUES["WORKS_PERCENT"]
+OOM_BEFORE_S = _VALUES["OOM_BEFORE_S"]
 NO_THREAD_CPU = _VALUES["NO_THREAD_CPU"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]

@@ -11,10 +11,10 @@ from astraeus_controller.rules.conclusion import Conclusion
 from astraeus_controller.rules.late import who
 from astraeus_controller.rules.picture import Picture, StackView, WorkerView
 from astraeus_protocol.findings import Finding
-from astraeus_protocol.readings import Gpu, Place
+from astraeus_protocol.readings import Gpu, Oom, Place
 from msgspec import structs
 
-from .views import gpu, odd, picture, process, waiting, worker
+from .views import NOW, gpu, odd, picture, process, waiting, worker
 
 
 def idle_batch(rests_s: float | None = 600.0, **more: Any) -> WorkerView:
@@ -63,8 +63,8 @@ def test_nothing_runs_becomes_a_stall_by_patience() -> None:
 
 
 def test_a_gang_that_uses_no_gpu_has_its_guilty_rank() -> None:
-    gpus, quiet = (gpu(0, 900.0),), {"output_s": 900.0, "cpu_idle_s": 900.0}
-    ranks = [odd(rank, "T", gpus=gpus, **quiet) if rank == 2 else waiting(rank, gpus=gpus, **quiet) for rank in range(4)]
+    quiet: dict[str, Any] = {"output_s": 900.0, "cpu_idle_s": 900.0, "gpus": (gpu(0, 900.0),)}
+    ranks = [odd(rank, "T", **quiet) if rank == 2 else waiting(rank, **quiet) for rank in range(4)]
     [found] = judge(held(*ranks, step="0", bare_s=900.0, after=600))
     assert (found.rule, found.rank, found.evidence["cause"]) == ("collective_stuck", 2, "rank stopped")
 
@@ -117,6 +117,14 @@ def test_gpus(gpus: Any, unknown: Any, words: str) -> None:
     step = shown.job.steps[0]
     said = Conclusion("stalled", "silent", "0", "123", None, "c1", None, 720.0, "x", ("123-0", "123-1"), {})
     assert cause.of(shown.job, step, None, said).words == words
+
+
+@pytest.mark.parametrize(("before_s", "kind"), [(0.0, "loader_dead"), (299.0, "loader_dead"), (301.0, "")])
+def test_a_kill_that_the_run_outlived_is_not_why(before_s: float, kind: str) -> None:
+    since = NOW - 720.0
+    shown = picture(worker(0), worker(1, oom=Oom(1, 720.0 + before_s), oom_at=since - before_s))
+    said = Conclusion("stalled", "silent", "0", "123", None, "c1", None, 720.0, "x", ("123-0", "123-1"), {}, since)
+    assert cause.of(shown.job, shown.job.steps[0], None, said).kind == kind
 
 
 def test_rank_0_prepares() -> None:
