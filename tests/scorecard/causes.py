@@ -140,9 +140,17 @@ def asleep_after_a_failure() -> Made:
         says=["no output since 13:02 UTC; nothing runs: 2 GPUs held, no step, and the batch script only waits for 10m"]), SITE_10M
 
 
+def runs_again() -> Made:
+    world = sleeps()
+    world.end = 900
+    world.ranks[0].rests = lambda t: 120 if 120 <= t < 800 else t
+    world.ranks[0].busy, world.output = every(5, FAULT, 800), every(10, FAULT, 800)
+    return world, expect("a script sleeps for eleven minutes and then goes on", **ASLEEP, closed=["progress"]), SITE_10M
+
+
 def nobody_on_the_gpus() -> Made:
     world = sleeps(on_gpu=[(0, FAULT, [4000]), (FAULT, FAR, [])])
-    world.ranks[0].rests = None
+    world.ranks[0].rests = lambda t: t  # it is there all the time
     return world, expect("a program lives on that uses neither GPU nor CPU", rule="nothing_runs", rank=None, worker="1001",
                          after=600, within=625, suspect_within=325,
                          cause="an allocation that runs nothing: 2 GPUs held, and no process on them"), SITE_10M
@@ -188,4 +196,4 @@ CAUSES = {f"{number}-{case.__name__.replace('_', '-')}": case for number, case i
     loader_waits_for_a_store, loader_killed, gpu_is_lost, driver_does_not_answer, in_the_driver, under_a_debugger,
     first_collective, most_are_gone, killed_for_memory, late_by_its_numbers, equal_numbers, all_ran_ahead,
     garbage_numbers, asleep_after_a_failure, nobody_on_the_gpus, stages_data, between_two_steps, interactive_shell,
-    others_on_the_gpus, rank_0_prepares), 161)}
+    others_on_the_gpus, rank_0_prepares, runs_again), 161)}

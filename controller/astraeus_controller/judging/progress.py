@@ -88,7 +88,8 @@ def _worker(worker: WorkerView, finding: Finding) -> bool:
     if _printed(worker, finding) or _gpu_newer(worker, finding):
         return True
     if finding.rule == nothing_runs.RULE:  # a script that woke up and runs something
-        return worker.rests_s == 0 or any(gpu.told is not None and gpu.told.pids for gpu in worker.gpus)
+        on_gpus = any(gpu.told is not None and gpu.told.pids for gpu in worker.gpus)
+        return on_gpus or (bool(finding.details.get("by_tree")) and worker.rests_s == 0)
     return finding.rule == silent.RULE and _newer(worker.cpu_at, finding)
 
 

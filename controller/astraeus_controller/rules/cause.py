@@ -24,7 +24,7 @@ KINDS = ("stalled", "suspect")
 ORDER = ("finished", "debugger", "rank_stopped", "gpu_lost", "driver", "rank_gone", "storage", "disk_sleep",
          "loader_dead", "deadlock", "nothing_runs", "collective", "first_collective", "never_began", "")
 """The surest first: what is said of a finding may become surer, never less sure. "": not known."""
-AWAY = ("place", "idle", "stack", "late", "named")
+AWAY = ("ras", "place", "idle", "stack", "late", "named")
 """Kinds of evidence that show a rank elsewhere while the others wait."""
 LOST = re.compile(r"\bis lost\b|fallen off the bus", re.IGNORECASE)
 NO_ANSWER = re.compile(r"(not|n't) answer|Unknown Error|driver .*not", re.IGNORECASE)

@@ -26,6 +26,8 @@ class Nothing(msgspec.Struct, frozen=True):
 
     s: float
     words: str
+    tree: bool
+    """The batch script's tree tells it; else the GPUs do."""
 
 
 def judge(picture: Picture, step: StepView) -> list[Conclusion]:
@@ -45,8 +47,8 @@ def judge(picture: Picture, step: StepView) -> list[Conclusion]:
         verdict=verdict, rule=RULE, step=step.step, worker=step.name, rank=None,
         node=picture.job.nodelist or step.nodelist, pid=None, since_s=age, since=picture.now - age, said=said,
         workers=tuple(worker.name for worker in workers), evidence={
-            "nothing_s": round(nothing.s, 1), "output_s": round(output.age, 1) if output else None,
-            "after_s": step.policy.after,
+            "nothing_s": round(nothing.s, 1), "by_tree": nothing.tree,
+            "output_s": round(output.age, 1) if output else None, "after_s": step.policy.after,
             "ranks": [worker.rank for worker in workers], "tasks": step.tasks, "heard_of": len(step.workers),
             "stale": [], "traced": [], "in_d": [], "waits_on": []} | rests_on(None, ()))]
 
@@ -56,20 +58,21 @@ def found(job: JobView, step: StepView) -> Nothing | None:
     is not known."""
     if job.gpus == 0 or job.batch is not True or job.silent_nodes or not job.all_heard or step.step == "interactive":
         return None
+    need, bare = min(NOTHING_RUNS_S, step.policy.after), job.bare_s
+    # A GPU that somebody is on is not held for nothing, whatever the tree looks like.
+    tree = step.step == "batch" and bare != 0
+    empty = bare is not None and bare >= need
+    if not (tree or empty):
+        return None
     workers = running(step)
-    need = min(NOTHING_RUNS_S, step.policy.after)
     if not workers or any(_active(worker, need) for worker in workers):
         return None
     gpus = f"{job.gpus} GPU{'' if job.gpus == 1 else 's'} held"
-    rests = [worker.rests_s for worker in workers]
-    bare = job.bare_s
-    if step.step == "batch" and None not in rests:
-        # A GPU that somebody is on is not held for nothing, whatever the tree looks like.
-        s = min(age for age in rests if age is not None)
-        if s >= need and bare != 0:
-            return Nothing(s, f"{gpus}, no step, and the batch script only waits")
-    if bare is not None and bare >= need and _quiet(workers, need):
-        return Nothing(bare, f"{gpus}, and no process on them")
+    rests = [worker.rests_s for worker in workers if worker.rests_s is not None]
+    if tree and len(rests) == len(workers) and min(rests) >= need:
+        return Nothing(min(rests), f"{gpus}, no step, and the batch script only waits", tree=True)
+    if empty and bare is not None and _quiet(workers, need):
+        return Nothing(bare, f"{gpus}, and no process on them", tree=False)
     return None
 
 
