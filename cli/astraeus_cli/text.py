@@ -214,7 +214,7 @@ def history(answer: Json) -> Iterator[str]:
     for event in answer["events"]:
         at = moment(event["at"])
         when = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at else "-"
-        stall = event.get("details", {}).get(event["kind"].replace("stalled", "stall"))
+        stall = event.get("details", {}).get(event.get("kind", "").replace("stalled", "stall"))
         cause = f"; cause: {safe(stall['cause'])}" if isinstance(stall, dict) and stall.get("cause") else ""
         yield f"{when}  {safe(event['worker'] or event['run'])}  {safe(event['message'])}{cause}"
 
