@@ -22,7 +22,7 @@ from .storage import storage_waits
 
 KINDS = ("stalled", "suspect")
 ORDER = ("finished", "debugger", "rank_stopped", "gpu_lost", "driver", "rank_gone", "storage", "disk_sleep",
-         "loader_dead", "deadlock", "nothing_runs", "collective", "first_collective", "never_began", "")
+         "loader_dead", "loader", "deadlock", "nothing_runs", "collective", "first_collective", "never_began", "")
 """The surest first: what is said of a finding may become surer, never less sure. "": not known."""
 AWAY = ("ras", "place", "idle", "stack", "late", "named")
 """Kinds of evidence that show a rank elsewhere while the others wait."""
@@ -32,8 +32,10 @@ DRIVER_CHANNELS = ("nv", "os_acquire", "rm_", "uvm_")
 """Wait channels of NVIDIA's kernel modules begin so."""
 WAITS_ON = re.compile(
     r"(?:\w+\.)*(wait|_wait_for_tstate_lock|join|acquire|__enter__|get|result|wait_for) "
-    r"\((?:\S*/)?(?:threading|queue|_base|synchronize|connection|queues|pool|popen_fork)\.py:")
+    r"\((?:\S*/)?(?:threading|queue|_base|synchronize)\.py:")
 """Python's own waits for a lock, a thread, an event or a queue."""
+LOADER = re.compile(r"\((?:\S*/)?(?:torch/utils/data|webdataset|streaming/base)/")
+"""A frame of a data loader that the main thread asks for its next batch."""
 COLLECTIVE = re.compile(r"\((?:\S*/)?(?:torch|mpi4py|horovod|deepspeed|jax|jaxlib|mlx|cupy|nccl)/")
 """A frame of what speaks to other ranks, or to the GPU."""
 
@@ -175,7 +177,8 @@ def _loader(step: StepView, since: float) -> Cause | None:
 
 
 def _deadlock(guilty: Guilty | None) -> Cause | None:
-    """Its main thread waits for a lock, a thread or a queue of its own, and no thread of it gets on."""
+    """Its main thread waits for a lock, a thread or a queue of its own, or for its data loader, and no thread of it
+    gets on."""
     if guilty is None:
         return None
     worker, process = guilty
@@ -183,6 +186,8 @@ def _deadlock(guilty: Guilty | None) -> Cause | None:
         return None
     if (process.cpu or 0.0) > NO_THREAD_CPU or (worker.cpu_idle_s is not None and worker.cpu_idle_s < AT_WORK_S):
         return None
+    if any(LOADER.search(frame) for frame in process.stack.frames):
+        return Cause("loader", f"waiting for its data loader: rank {worker.rank} on {worker.node}")
     frames, call = process.stack.frames, GROUPS.get(process.place.call if process.place else "", "")
     if not WAITS_ON.match(frames[0]) and (call != FUTEX or COLLECTIVE.search(frames[0])):
         return None

@@ -79,12 +79,13 @@ def test_late_ranks() -> None:
     assert who({rank: (811 if rank % 2 else 807, 807) for rank in range(8)}, 8) is None, "halves"
 
 
-def lock(frame: str, *, cpu: float = 0.4, idle_s: float = 600.0, call: str = "futex") -> str:
+def lock(frame: str, *, cpu: float = 0.4, idle_s: float = 600.0, call: str = "futex",
+         below: str = "main (train.py:9)") -> str:
     """The cause where rank 2's main thread is in ``frame``."""
     there = Place(f"{call}_wait", call, 1.0, 25)
     ranks = []
     for rank in range(4):
-        frames = (frame if rank == 2 else "all_reduce (torch/distributed/x.py:1)", "main (train.py:9)")
+        frames = (frame, below) if rank == 2 else ("all_reduce (torch/distributed/x.py:1)", "main (train.py:9)")
         one = process(4000 + rank, pulse=0.0, pulse_gone_s=600.0, place=there, cpu=cpu, stack=StackView(frames, 5.0))
         ranks.append(worker(rank, processes=(one,), cpu_idle_s=idle_s))
     [found] = judge(picture(*ranks, after=600))
@@ -98,6 +99,8 @@ def test_a_deadlock_is_told_from_a_stuck_collective() -> None:
         "deadlock in Python: rank 2 waits for a lock in next_batch (loader.py:41)")
     assert lock("Thread.join (threading.py:1119)", call="poll") == (
         "deadlock in Python: rank 2 is in Thread.join, from main (train.py:9)")
+    assert lock("Condition.wait (threading.py:331)", below="get (torch/utils/data/dataloader.py:1131)") == (
+        "waiting for its data loader: rank 2 on c2")
     assert lock("barrier (torch/distributed/distributed_c10d.py:5356)") == stuck
     assert lock("next_batch (loader.py:41)", call="read") == stuck
     assert lock("next_batch (loader.py:41)", cpu=30.0) == stuck, "a thread of it gets on"
