@@ -13,11 +13,12 @@ import msgspec
 from astraeus_protocol.findings import Finding
 from msgspec import structs
 
-from .rules.picture import JobView, Picture, StepView, WorkerView
+from .rules.picture import Picture, StepView, WorkerView
 from .store_stacks import Reading
 
 RANKS, PROCESSES = 64, 16
-"""Of one finding: the guilty rank's, then those in an odd state, then the others in order; processes of each rank."""
+"""Of one finding: the guilty rank's, then those in an odd state, then the others in order; processes of each rank. As
+many words of a collective, and rails of their nodes."""
 PER_JOB, IN_ALL = 16, 20_000
 """Findings of one job, and of all, whose evidence is kept: the newest."""
 MAX_BYTES = 1 << 20
@@ -101,11 +102,9 @@ class StoredEvidence:
 
 def _body(finding: Finding, picture: Picture, ranks: int) -> bytes:
     steps = tuple(_cut(step, finding, ranks) for step in picture.job.steps if step.step == finding.step)
-    return msgspec.json.encode(_of(picture.job, steps))
-
-
-def _of(job: JobView, steps: tuple[StepView, ...]) -> JobView:
-    return structs.replace(job, steps=steps)
+    nodes = {worker.node for step in steps for worker in step.workers}
+    rails = tuple(one for one in picture.job.rails if one.node in nodes)[:ranks]
+    return msgspec.json.encode(structs.replace(picture.job, steps=steps, rails=rails))
 
 
 def _cut(step: StepView, finding: Finding, ranks: int) -> StepView:
@@ -115,7 +114,7 @@ def _cut(step: StepView, finding: Finding, ranks: int) -> StepView:
 
     chosen = sorted(step.workers, key=place)[:ranks]
     whole = [structs.replace(worker, processes=_first(worker, finding.pid)) for worker in chosen]
-    return structs.replace(step, workers=tuple(sorted(whole, key=lambda worker: worker.rank)))
+    return structs.replace(step, said=step.said[:ranks], workers=tuple(sorted(whole, key=lambda worker: worker.rank)))
 
 
 def _first(worker: WorkerView, pid: int | None) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from ..rules.cause import surer
 from ..rules.conclusion import Conclusion
 from ..rules.gpus_idle import NEVER
 from ..rules.limits import PULSE_BACK_S
+from ..rules.nothing_runs import RULE as NOTHING_RUNS
 from ..rules.picture import JobView, Picture, Policy
 from ..rules.readings import gone_quiet
 from . import ask_ras
@@ -59,8 +60,9 @@ class Pass(Memory):
         """Whether an attempt's stop has begun: from its stop file to its requeue nothing is concluded of it."""
 
     def suspect_jobs(self) -> set[int]:
-        """Jobs with an open suspect or stalled finding."""
-        return {f.job for f in self._open.values() if f.kind in ("suspect", "stalled")}
+        """Jobs with an open suspect or stalled finding, whose nodes are to report often. A script that sleeps may do so
+        for days."""
+        return {f.job for f in self._open.values() if f.kind in ("suspect", "stalled") and f.rule != NOTHING_RUNS}
 
     def quiet_steps(self, jobs: Iterable[int]) -> list[str]:
         """``JOB.STEP`` of these jobs' steps most of whose processes have lost their pulse: all of their processes are

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from astraeus_controller.config import Config
+from astraeus_controller.fleet import Fleet
 from astraeus_controller.judging.better import better_of
-from astraeus_controller.rules import cause, judge, nothing_runs
+from astraeus_controller.judging.pass_ import Pass
+from astraeus_controller.rules import cause, incident, judge, nothing_runs
 from astraeus_controller.rules.conclusion import Conclusion
 from astraeus_controller.rules.late import who
 from astraeus_controller.rules.picture import Picture, StackView, WorkerView
@@ -173,3 +176,16 @@ def test_a_finding_becomes_surer_and_never_less_sure() -> None:
     named = better_of(finding(cause="waiting on storage: s", cause_kind="storage"), told(1))
     assert named is not None
     assert (named[0].rank, named[0].details["cause"], named[1]) == (1, "waiting on storage: s", True)
+
+
+def test_an_empty_allocation_from_suspect_to_its_end() -> None:
+    p = Pass(Fleet(Config(), "lab", 0.0), "lab")
+    [suspect] = p.judge(held(idle_batch(400.0)), 5000.0)
+    assert (suspect.finding.kind, suspect.finding.action, suspect.finding.worker, p.suspect_jobs()) == (
+        "suspect", "none", "123", set())
+    opened, over = p.judge(held(idle_batch(1900.0, output_s=1900.0)), 6500.0)
+    assert (opened.finding.kind, opened.finding.action, over.why) == ("stalled", "alert", "it is stalled")
+    assert incident.nodes_of(opened.finding) == frozenset()
+    assert p.judge(held(idle_batch(1930.0, output_s=1930.0)), 6530.0) == []
+    [closed] = p.judge(held(idle_batch(0.0, output_s=1960.0, gpus=(gpu(0, 0.0),))), 6560.0)
+    assert closed.why == "progress"
