@@ -74,7 +74,7 @@ def of(job: JobView, step: StepView, gang: Gang | None, said: Conclusion) -> Cau
     return (_finished(step) or _debugger(step) or _stopped(gang, by)
             or _gpu(step, said.rank) or _dead(step, gang, guilty, by) or _storage(step, guilty) or _disk_sleep(guilty)
             or _loader(step, said.since) or _deadlock(guilty) or _nothing(job, step) or _most(step)
-            or _waits(step, gang, said))
+            or _waits(step, gang, said, guilty))
 
 
 Guilty = tuple[WorkerView, ProcessView]
@@ -83,6 +83,12 @@ Guilty = tuple[WorkerView, ProcessView]
 def _guilty(step: StepView, said: Conclusion) -> Guilty | None:
     return next(((worker, process) for worker in step.workers if worker.rank == said.rank
                  for process in worker.processes if process.pid == said.pid), None)
+
+
+def _name(guilty: Guilty) -> str:
+    """``rank 5``; ``rank 0 · local process 2`` where a rank has several."""
+    worker, process = guilty
+    return f"rank {worker.rank}" + (f" · local process {process.local}" if len(worker.processes) > 1 else "")
 
 
 def _finished(step: StepView) -> Cause | None:
@@ -187,21 +193,21 @@ def _deadlock(guilty: Guilty | None) -> Cause | None:
     if (process.cpu or 0.0) > NO_THREAD_CPU or (worker.cpu_idle_s is not None and worker.cpu_idle_s < AT_WORK_S):
         return None
     if any(LOADER.search(frame) for frame in process.stack.frames):
-        return Cause("loader", f"waiting for its data loader: rank {worker.rank} on {worker.node}")
+        return Cause("loader", f"waiting for its data loader: {_name(guilty)} on {worker.node}")
     frames, call = process.stack.frames, GROUPS.get(process.place.call if process.place else "", "")
     if not WAITS_ON.match(frames[0]) and (call != FUTEX or COLLECTIVE.search(frames[0])):
         return None
     # Python's own frames tell nothing: the first that is not one of them is the program's line.
     line = next((frame for frame in frames if not WAITS_ON.match(frame)), frames[0])
-    return Cause("deadlock", f"deadlock in Python: rank {worker.rank} waits for a lock in {line}" if line is frames[0]
-                 else f"deadlock in Python: rank {worker.rank} is in {frames[0].partition(' (')[0]}, from {line}")
+    return Cause("deadlock", f"deadlock in Python: {_name(guilty)} waits for a lock in {line}" if line is frames[0]
+                 else f"deadlock in Python: {_name(guilty)} is in {frames[0].partition(' (')[0]}, from {line}")
 
 
-def _waits(step: StepView, gang: Gang | None, said: Conclusion) -> Cause:
+def _waits(step: StepView, gang: Gang | None, said: Conclusion, guilty: Guilty | None) -> Cause:
     proof = words.proof_of(step)
     what = [part for part in (proof.said.op, f"#{proof.said.seq}" if proof.said.seq is not None else "")
             if part] if proof else []
-    away = [f"rank {said.rank} does not join it"] if said.evidence.get("by") in AWAY else []
+    away = [f"{_name(guilty)} does not join it"] if guilty and said.evidence.get("by") in AWAY else []
     told = ", ".join(part for part in (" ".join(what), *away) if part)
     stuck = Cause("collective", f"collective stuck: {told}" if told else "collective stuck")
     if proof:
