@@ -118,20 +118,28 @@ class Training:
 
     def end(self, expect: str, by: str = "", seen: str = "", **more: object) -> None:
         """Cancel; and where ASTRAEUS_VERDICTS names a file, say there what its recording must lead to."""
-        kept = os.environ.get("ASTRAEUS_VERDICTS")
-        if kept:
-            now = time.clock_gettime(time.CLOCK_BOOTTIME)
-            row = {"job": self.job, "until": round(now, 1), "fault_at": round(self.began, 1), "title": self.title,
-                   "expect": expect, "begun": round(self.began, 1)}
+        if os.environ.get("ASTRAEUS_VERDICTS"):
+            row: dict[str, object] = {}
             if expect == "stalled":
                 row |= {"after": PATIENCE_S - 15, "within": PATIENCE_S + 30, "by": by, "seen": seen}
                 row |= {"rank": self.worker, "pid": self.victim.task_pid, "node": self.victim.node}
                 row |= {"suspect_within": 30} if by == "state" else {}
-            row |= more
-            with open(kept, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            verdict(self.job, self.title, expect, self.began, **row | more)
         print(f"{self.title}: {self.times}")
         self.site.cluster.cancel(self.job)
+
+
+def verdict(job: int, title: str, expect: str, began: float, **more: object) -> None:
+    """Say in the file that ASTRAEUS_VERDICTS names, if it does, what a job's recording must lead to. ``began``: when
+    its fault did, CLOCK_BOOTTIME."""
+    kept = os.environ.get("ASTRAEUS_VERDICTS")
+    if not kept:
+        return
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    row = {"job": job, "until": round(now, 1), "fault_at": round(began, 1), "title": title, "expect": expect,
+           "begun": round(began, 1)} | more
+    with open(kept, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 def command(launcher: str, interpreter: str, arguments: str) -> tuple[str, list[str], int | str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from slurm_test_cluster import wait_for
 
 from .conftest import Site
+from .frameworks_kit import verdict
 
 SLEEPS = """
 srun python3 -c 'import time; print("loads", flush=True); time.sleep(2); raise SystemExit(3)'
@@ -22,6 +25,7 @@ def evidence(site: Site, number: int, user: str) -> tuple[int, str]:
 def test_a_script_that_sleeps_after_its_step_crashed(site: Site) -> None:
     job = site.submit(SLEEPS, "-w", "c3", "-n1", "--gres=gpu:1", "-J", "left-alone", "-o", "/home/alice/out-%j.txt")
     site.cluster.wait_state(job, "RUNNING", timeout=60)
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
     stalled = site.wait_finding("stalled", job, timeout=150)
     assert (stalled["worker"], stalled["rank"]) == (str(job), None)
     assert (stalled["rule"], stalled["machine"]) == ("nothing_runs", "c3")
@@ -43,4 +47,6 @@ def test_a_script_that_sleeps_after_its_step_crashed(site: Site) -> None:
     assert "rank: no rank stands out" in out
     assert evidence(site, stalled["id"], "bob")[0] == 3, "it is another user's"
     assert evidence(site, stalled["id"], "root")[0] == 0
+    verdict(job, "an empty allocation", "stalled", began, after=50, within=120, rule="nothing_runs", worker=str(job),
+            rank=None, cause=CAUSE)
     site.cluster.run("ctl", ["scancel", str(job)])
