@@ -40,7 +40,8 @@ def better_of(finding: Finding, conclusion: Conclusion) -> tuple[Finding, bool] 
         said = finding.said if lost or conclusion.rank != finding.rank else conclusion.said
         tell = news or (surer_now and finding.kind == "stalled")
         return msgspec.structs.replace(finding, said=said, details=details | more), tell
-    if not surer_now and finding.rank in (None, conclusion.rank):  # another rank has a cause of its own
+    void = details.get("cause_kind") == "finished" and not told.get(FINISHED)
+    if not (surer_now or void) and finding.rank in (None, conclusion.rank):  # another rank has a cause of its own
         cause = {key: details[key] for key in cause if key in details} or cause
     kept = {key: value for key, value in details.items() if key != FINISHED}
     return msgspec.structs.replace(

@@ -27,7 +27,7 @@ ORDER = ("finished", "debugger", "rank_stopped", "gpu_lost", "driver", "rank_gon
 AWAY = ("ras", "place", "idle", "stack", "late", "named")
 """Kinds of evidence that show a rank elsewhere while the others wait."""
 LOST = re.compile(r"\bis lost\b|fallen off the bus", re.IGNORECASE)
-NO_ANSWER = re.compile(r"(not|n't) answer|Unknown Error|driver .*not", re.IGNORECASE)
+NO_ANSWER = re.compile(r"(not|n't) answer", re.IGNORECASE)
 DRIVER_CHANNELS = ("nv", "os_acquire", "rm_", "uvm_")
 """Wait channels of NVIDIA's kernel modules begin so."""
 WAITS_ON = re.compile(
@@ -108,20 +108,21 @@ def _stopped(gang: Gang | None, by: object) -> Cause | None:
 
 
 def _gpu(step: StepView, rank: int | None) -> Cause | None:
-    """A GPU of whoever is guilty, else of anybody: what lost its GPU holds up all others."""
+    """A GPU of whoever is named, else of anybody; one that is lost holds up all others, whoever is named."""
     for worker in sorted(step.workers, key=lambda one: one.rank != rank):
+        own = rank in (None, worker.rank)
         at = f"rank {worker.rank} on {worker.node}"
         for gpu in worker.gpus:
             xids = set(gpu.told.xids if gpu.told else ())
             if xids & XID_LOST:
                 return Cause("gpu_lost", f"GPU lost: GPU {gpu.index} of {at} (Xid {min(xids & XID_LOST)})")
-            if xids & XID_NO_ANSWER:
+            if own and xids & XID_NO_ANSWER:
                 return Cause("driver", f"driver not answering: GPU {gpu.index} of {at} "
                                        f"(Xid {min(xids & XID_NO_ANSWER)})")
         for source, reason in worker.unknown:
             if source == "gpu" and LOST.search(reason):
                 return Cause("gpu_lost", f"GPU lost: {at} ({reason})")
-            if source == "gpu" and NO_ANSWER.search(reason):
+            if own and source == "gpu" and NO_ANSWER.search(reason):
                 return Cause("driver", f"driver not answering: {at} ({reason})")
     return None
 

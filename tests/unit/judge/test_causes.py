@@ -117,6 +117,7 @@ def test_a_deadlock_is_told_from_a_stuck_collective() -> None:
     ((), (("gpu", "GPU 0: NVML: GPU is lost"),), "GPU lost: rank 1 on c1 (GPU 0: NVML: GPU is lost)"),
     ((), (("gpu", "driver not answering"),), "driver not answering: rank 1 on c1 (driver not answering)"),
     ((), (("gpu", "not read yet"),), ""),
+    ((), (("gpu", "GPU 0: the driver does not know this GPU"),), ""),
 ])
 def test_gpus(gpus: Any, unknown: Any, words: str) -> None:
     shown = picture(worker(0), worker(1, gpus=gpus, unknown=unknown))
@@ -173,6 +174,9 @@ def test_a_finding_becomes_surer_and_never_less_sure() -> None:
     assert places is not None
     assert (places[0].details["where"], places[0].details["stacks"], places[1]) == (
         "2 ranks in x · rank 1 in y", [1], False)
+    void = better_of(finding(cause="finished but not exited", cause_kind="finished", finished="done"), told())
+    assert void is not None
+    assert void[0].details["cause"] == "collective stuck", "its last words were none"
     named = better_of(finding(cause="waiting on storage: s", cause_kind="storage"), told(1))
     assert named is not None
     assert (named[0].rank, named[0].details["cause"], named[1]) == (1, "waiting on storage: s", True)
