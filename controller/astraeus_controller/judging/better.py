@@ -41,8 +41,9 @@ def better_of(finding: Finding, conclusion: Conclusion) -> tuple[Finding, bool] 
         tell = news or (surer_now and finding.kind == "stalled")
         return msgspec.structs.replace(finding, said=said, details=details | more), tell
     void = details.get("cause_kind") == "finished" and not told.get(FINISHED)
-    if not (surer_now or void) and finding.rank in (None, conclusion.rank):  # another rank has a cause of its own
-        cause = {key: details[key] for key in cause if key in details} or cause
+    stands = surer(details.get("cause_kind"), told.get("cause_kind")) and not void
+    if stands and finding.rank in (None, conclusion.rank):  # another rank has a cause of its own
+        cause = {key: details[key] for key in cause if key in details}
     kept = {key: value for key, value in details.items() if key != FINISHED}
     return msgspec.structs.replace(
         finding, rule=conclusion.rule, worker=conclusion.worker, rank=conclusion.rank, node=conclusion.node,
