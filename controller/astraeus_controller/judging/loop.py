@@ -263,7 +263,7 @@ class Judging:
 
     def _keep_evidence(self, finding: Finding, picture: Picture | None) -> int | None:
         held = self.fleet.jobs.get(finding.job)
-        if picture is None or held is None or not held.parts or finding.kind not in ("stalled", "suspect"):
+        if picture is None or held is None or not held.parts or finding.kind == "node_silent":
             return None
         return self.store.evidence.put(finding, next(iter(held.parts.values())).job.uid, picture)
 

@@ -12,6 +12,7 @@ import msgspec
 from astraeus_protocol.readings import SANE_WORK
 
 from .gang import Gang, Sign
+from .limits import SAID_OVER_S
 from .members import member_of
 from .picture import SaidView, StepView
 
@@ -32,7 +33,7 @@ def by_work(gang: Gang) -> tuple[Sign, ...]:
 
 def signs(said: Sequence[SaidView], step: StepView, of: int) -> tuple[Sign, ...]:
     """The same of a step whose words alone say that it waits; ``of``: how many ranks it has."""
-    late = who(works(said), of)
+    late = who(works([one for one in said if not _outlived(one, step)]), of)
     if late is None:
         return ()
     words = f"is late: the last work that it enqueued is #{late.own}, the others' up to #{late.others}"
@@ -40,6 +41,11 @@ def signs(said: Sequence[SaidView], step: StepView, of: int) -> tuple[Sign, ...]
     found = [member for rank in late.ranks if (member := member_of(step, rank)) is not None]
     return tuple(Sign(member, "late", None, words="is late, too" if at else words, rest=rest)
                  for at, member in enumerate(found))
+
+
+def _outlived(one: SaidView, step: StepView) -> bool:
+    """The run went on for long after it was said."""
+    return step.output_s is not None and one.said.last_s > step.output_s + SAID_OVER_S
 
 
 def works(said: Sequence[SaidView]) -> dict[int, tuple[int, int | None]]:
@@ -56,15 +62,18 @@ def works(said: Sequence[SaidView]) -> dict[int, tuple[int, int | None]]:
     return found
 
 
-def who(found: Mapping[int, tuple[int, int | None]], of: int) -> Late | None:
-    """The lowest, where they are a minority and have not enqueued what the others wait for; of two ranks the lower."""
-    if len(found) < 2:
+def who(told: Mapping[int, tuple[int, int | None]], of: int) -> Late | None:
+    """The lowest, where they are a minority and have not enqueued what the others wait for; of two ranks the lower.
+
+    What anybody has completed all have enqueued: a number below that is of an earlier hang, and not known any more.
+    """
+    done = max((completed for _, completed in told.values() if completed is not None), default=None)
+    found = {rank: enqueued for rank, (enqueued, _) in told.items() if done is None or enqueued >= done}
+    if len(found) < 2 or (done is None and 2 * len(found) <= of):
         return None
-    own, others = min(enqueued for enqueued, _ in found.values()), max(enqueued for enqueued, _ in found.values())
-    ranks = tuple(sorted(rank for rank, (enqueued, _) in found.items() if enqueued == own))
-    done = max((completed for enqueued, completed in found.values() if enqueued > own and completed is not None),
-               default=None)
-    if own == others or (done is not None and own > done) or (done is None and 2 * len(found) <= of):
+    own, others = min(found.values()), max(found.values())
+    ranks = tuple(sorted(rank for rank, enqueued in found.items() if enqueued == own))
+    if own == others or (done is not None and own > done):
         return None
     if 2 * len(ranks) >= of and (len(ranks), of) != (1, 2):
         return None

@@ -79,6 +79,7 @@ def test_late_ranks() -> None:
     assert who({0: (811, 807), 1: (807, None)}, 8) is not None, "two of eight are enough where the others wait for #808"
     assert who({0: (811, None), 1: (807, None)}, 8) is None
     assert who({0: (811, None), 1: (807, None)}, 2) is not None
+    assert who(waits | {7: (500, None)}, 8) is None, "of an earlier hang: the others have completed more since"
     assert who({rank: (811 if rank % 2 else 807, 807) for rank in range(8)}, 8) is None, "halves"
 
 
