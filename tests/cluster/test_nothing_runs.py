@@ -14,7 +14,7 @@ srun python3 -c 'import time; print("loads", flush=True); time.sleep(2); raise S
 echo "the step failed, left for a look"
 sleep infinity
 """
-CAUSE = "an allocation that runs nothing: 1 GPU held, no step, and the batch script only waits"
+CAUSE = "an allocation that runs nothing: 2 GPUs held, no step, and the batch script only waits"
 
 
 def evidence(site: Site, number: int, user: str) -> tuple[int, str]:
@@ -23,14 +23,15 @@ def evidence(site: Site, number: int, user: str) -> tuple[int, str]:
 
 
 def test_a_script_that_sleeps_after_its_step_crashed(site: Site) -> None:
-    job = site.submit(SLEEPS, "-w", "c3", "-n1", "--gres=gpu:1", "-J", "left-alone", "-o", "/home/alice/out-%j.txt")
+    job = site.submit(SLEEPS, "-w", "c[3-4]", "-N2", "-n2", "--gres=gpu:1", "-J", "left-alone",
+                      "-o", "/home/alice/out-%j.txt")
     site.cluster.wait_state(job, "RUNNING", timeout=60)
     began = time.clock_gettime(time.CLOCK_BOOTTIME)
     stalled = site.wait_finding("stalled", job, timeout=150)
     assert (stalled["worker"], stalled["rank"]) == (str(job), None)
-    assert (stalled["rule"], stalled["machine"]) == ("nothing_runs", "c3")
+    assert (stalled["rule"], stalled["machine"]) == ("nothing_runs", "c[3-4]")
     assert stalled["stall"]["cause"] == CAUSE
-    assert "nothing runs: 1 GPU held, no step, and the batch script only waits for " in stalled["stall"]["evidence"]
+    assert "nothing runs: 2 GPUs held, no step, and the batch script only waits for " in stalled["stall"]["evidence"]
     event = site.wait_event(job, "stalled", timeout=5)
     assert (event["details"]["stall"]["cause"], event["details"]["stall"]["id"]) == (CAUSE, stalled["id"])
     wait_for(lambda: "UTC, no rank stands out, an allocation that runs nothing]" in site.comment(job), 30, every=1,
