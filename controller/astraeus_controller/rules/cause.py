@@ -12,7 +12,7 @@ import msgspec
 from astraeus_protocol.readings import XID_LOST, XID_NO_ANSWER
 from msgspec import structs
 
-from . import nothing_runs, say, words
+from . import collective_ras, nothing_runs, say, words
 from .conclusion import Conclusion
 from .gang import DEAD, Gang
 from .limits import AT_WORK_S, FIRST_WORK, NO_THREAD_CPU, OOM_BEFORE_S, PREPARES_MAX_S, WORKS_PERCENT
@@ -211,7 +211,7 @@ def _waits(step: StepView, gang: Gang | None, said: Conclusion, guilty: Guilty |
     away = [f"{_name(guilty)} does not join it"] if guilty and said.evidence.get("by") in AWAY else []
     told = ", ".join(part for part in (" ".join(what), *away) if part)
     stuck = Cause("collective", f"collective stuck: {told}" if told else "collective stuck")
-    if proof:
+    if proof or said.rule == collective_ras.RULE or said.evidence.get("by") == "ras":
         return stuck
     gpus = [gpu for worker in step.workers for gpu in worker.gpus]
     never = bool(gpus) and not any(gpu.ever_busy for gpu in gpus)
