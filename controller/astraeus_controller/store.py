@@ -14,6 +14,7 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from .database import Database
+from .store_evidence import StoredEvidence
 from .store_incidents import StoredIncidents
 from .store_stacks import StoredStacks
 
@@ -111,6 +112,7 @@ class Store(Database):
         super().__init__(path, wall, boot)
         self.incidents = StoredIncidents(self.db)
         self.stacks = StoredStacks(self.db)
+        self.evidence = StoredEvidence(self.db)
 
     def forget(self) -> None:
         """Drop what is older than KEPT_S and over."""
@@ -124,6 +126,7 @@ class Store(Database):
             self.db.execute("DELETE FROM attempts WHERE at < ?", (oldest,))
             self.incidents.forget(oldest)
             self.stacks.forget(oldest)
+            self.evidence.forget(oldest)
 
     # Findings
 

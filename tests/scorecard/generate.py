@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scorecard.causes import CAUSES
 from scorecard.hung import HUNG
 from scorecard.lookalikes import LOOKALIKES
 from scorecard.outages import OUTAGES
@@ -15,7 +16,7 @@ from scorecard.stalls import STALLS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS, **CAUSES}
 
 
 def recordings() -> dict[str, str]:
