@@ -11,6 +11,9 @@ from slurm_test_cluster import wait_for
 
 from .conftest import Site
 
+pytestmark = pytest.mark.alone
+"""All of them set the GPUs of one node."""
+
 QUIET = "python3 -u /opt/workloads/quiet_gpu.py --print-every 5"
 RESET = "/etc/slurm/epilog.d/60-reset.sh"
 SCRIPT = """#!/bin/sh
@@ -41,7 +44,7 @@ def told(site: Site, job: int, index: int, **wanted: Any) -> dict[str, Any]:
 @pytest.fixture
 def node(site: Site) -> Iterator[str]:
     yield "c4"
-    site.cluster.run("ctl", ["scancel", "--user=bob"])
+    site.cluster.run("ctl", ["scancel", "--user=bob", "--nodelist=c4"])
     site.cluster.reset_gpus("c4")
 
 
@@ -113,6 +116,7 @@ def test_odd_states(site: Site, node: str) -> None:
     site.cluster.run("ctl", ["scancel", str(job)])
 
 
+@pytest.mark.full
 def test_read_gpu(site: Site, node: str) -> None:
     """The admin's tool: 0 with a reading, 3 where one is not known, and why."""
     site.cluster.set_gpu(node, 0, util=97, temp=61)
