@@ -16,7 +16,7 @@ import msgspec
 from astraeus_protocol.durations import parse_seconds
 from astraeus_protocol.settings import STALL_AFTER_MAX, STALL_AFTER_MIN, Settings
 
-from .rules.limits import INCIDENT_JOBS, INCIDENT_WINDOW_S
+from .rules.limits import INCIDENT_JOBS, INCIDENT_WINDOW_S, WARMUP_S
 from .rules.picture import Policy
 
 PATH = Path("/etc/astraeus/astraeus.toml")
@@ -106,6 +106,14 @@ class Incidents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     window_s: Annotated[float, _doc("how close together they have to stall", ge=1)] = INCIDENT_WINDOW_S
 
 
+class Straggler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[straggler]``: one worker that holds its gang back."""
+
+    ratio: Annotated[float, _doc("a worker's own time per iteration stands out from so many times the others' median "
+                                 "on, where the run says nothing itself", ge=1.01, le=10)] = 1.2
+    warmup_s: Annotated[float, _doc("every worker of a gang has run for so long before one is named", ge=0)] = WARMUP_S
+
+
 class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     """``[monitor]``: read by the monitors; here only so that one file may hold all."""
 
@@ -121,6 +129,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     unwatched: Unwatched = Unwatched()
     restart: Restart = Restart()
     incidents: Incidents = Incidents()
+    straggler: Straggler = Straggler()
     monitor: Monitor = Monitor()
 
     def watch_for(self, partition: str) -> Watch:
@@ -144,6 +153,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             progress_metric=settings.progress_metric, progress_end=settings.progress_end,
             never_began=site.never_began,
             avoid_guilty=settings.avoid_guilty or site.avoid_guilty,
+            straggler_metric=settings.straggler_metric,
+            straggler_ratio=settings.straggler_ratio or self.straggler.ratio,
+            warmup_s=self.straggler.warmup_s,
         )
 
     def rail_rates(self, partition: str, kinds: Iterable[str]) -> dict[str, float]:

@@ -97,8 +97,9 @@ class Judging:
             if self.fleet.jobs[job].facts is None and not picture.job.ended:
                 self.inquiries.ask(job)
             self.watches[job] = _watch(picture)
-            (self.near.add if near(picture) else self.near.discard)(job)
             self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act")
+            soon = near(picture) or self.passes.straggling.pending(job)
+            (self.near.add if soon else self.near.discard)(job)
             self._note_progress(picture)
         except sqlite3.Error as fault:
             self.passes.put_back(held)

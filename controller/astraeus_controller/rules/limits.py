@@ -123,6 +123,60 @@ TABLE: tuple[Limit, ...] = (
     Limit("RAS_STILL_S", 30, "s",
           "operation counts that differ must stand still for so long, with all ranks of the communicator running",
           "ranks launch one after the other: in a run that moves counts differ at most looks"),
+    Limit("WARMUP_S", 600, "s",
+          "stragglers are looked for once every worker of the gang has run for so long",
+          "compiling, caches that fill, and ranks that start one after the other make the first minutes uneven"),
+    Limit("STRAGGLER_PASSES", 2, "passes",
+          "a worker is named when so many passes in a row find the same sign on it; it is over after as many without",
+          "clocks and times of one moment stand out in every healthy gang"),
+    Limit("PASS_APART_S", 10, "s",
+          "passes count as two where the looks that they rest on lie so far apart",
+          "a job is judged with every report of each of its nodes: one look of one node would count many times"),
+    Limit("STRAGGLERS_MAX", 8, "workers",
+          "so many workers of a gang are named at most, the one that stands out most first",
+          "where more stand out, it is the gang that is uneven"),
+    Limit("CLOCK_SHARE", 0.85, "share",
+          "a busy GPU is slow whose SM clock is below so much of the median of the gang's busy ones of its make",
+          "chips of one make differ by a tenth under the same load"),
+    Limit("CLOCK_BUSY_PERCENT", 50, "%",
+          "clocks of GPUs are compared that are so busy",
+          "the clock of a GPU that rests tells nothing of its work"),
+    Limit("CAPPED_DRAW_SHARE", 0.8, "share",
+          "a capped power (software power cap) counts only where the GPU draws at most so much of its enforced limit",
+          "a healthy GPU under full load draws all that it may, and its driver says that its power is capped"),
+    Limit("LIMIT_SHARE", 0.95, "share",
+          "or where its limit is below so much of the gang's median",
+          "one of four equal GPUs was found limited to half of the others' power"),
+    Limit("HELD_SHARE", 0.1, "share",
+          "a counter of the time for which a clock was held grows where it takes so much of the time between two looks",
+          "a few milliseconds of it at a load's step slow nobody down"),
+    Limit("SLOWDOWN_NEAR_C", 3, "°C",
+          "a GPU is at risk that is so close to the temperature at which it slows itself down",
+          "the next warm hour of the room takes it there"),
+    Limit("ECC_CORRECTED_MIN", 100, "errors",
+          "a GPU is at risk from so many corrected memory errors in a job on; of those not corrected, one does",
+          "single bits that flip and are corrected are part of a healthy memory"),
+    Limit("BUSIER_POINTS", 40, "points",
+          "a worker whose GPUs are so much busier than the others' median, and at higher power, is waited for",
+          "of a gang in step all are busy alike"),
+    Limit("SPIN_BUSY_PERCENT", 95, "%",
+          "a GPU that is so busy at little power spins: it waits in a collective",
+          "NCCL's kernels look for their data without a pause"),
+    Limit("SPIN_POWER_SHARE", 0.75, "share",
+          "of its own usual power, at most: little power",
+          "waiting kernels multiply no matrices"),
+    Limit("OWN_POWER_SHARE", 0.8, "share",
+          "of its own usual power, at least: it works, and does not wait",
+          "who waits is as busy as who works; only the power tells them apart"),
+    Limit("RHYTHM_RATIO", 1.5, "times",
+          "a worker's rhythm is slow where its switches come so much slower, beside the others', than they used to",
+          "it is an estimate: what else a main thread waits for makes it switch, too"),
+    Limit("RHYTHM_BASE_MIN", 2, "switches/s",
+          "a rhythm is known from so many voluntary switches of the main thread on",
+          "fewer make a rate by chance"),
+    Limit("RHYTHM_LEAST", 0.25, "share",
+          "and while at least so much of its usual rate is left",
+          "what has less hangs, or nearly does: that is no rhythm"),
     Limit("INCIDENT_WINDOW_S", 300, "s",
           "stalls of several jobs this close together, on one storage or node, are one incident",
           "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
@@ -142,6 +196,11 @@ TABLE: tuple[Limit, ...] = (
           "jobs that became stalled within this time count for the breaker",
           "the longest that a stuck collective is waited for: what breaks at once is said within it"),
 )
+
+OWN_FAULT_XIDS = {13, 31, 43, 45, 68, 69}
+"""Xid events of a program's own faults, and of what its end leaves behind: no sign of a bad GPU."""
+XIDS_SAID = 4
+"""So many are said in a sentence."""
 
 _VALUES = {limit.name: limit.value for limit in TABLE}
 
@@ -177,6 +236,24 @@ RAIL_ERRORS_RATIO = _VALUES["RAIL_ERRORS_RATIO"]
 RAS_KNOWN_S = _VALUES["RAS_KNOWN_S"]
 RAS_LOOKS = int(_VALUES["RAS_LOOKS"])
 RAS_STILL_S = _VALUES["RAS_STILL_S"]
+WARMUP_S = _VALUES["WARMUP_S"]
+STRAGGLER_PASSES = int(_VALUES["STRAGGLER_PASSES"])
+PASS_APART_S = _VALUES["PASS_APART_S"]
+STRAGGLERS_MAX = int(_VALUES["STRAGGLERS_MAX"])
+CLOCK_SHARE = _VALUES["CLOCK_SHARE"]
+CLOCK_BUSY_PERCENT = _VALUES["CLOCK_BUSY_PERCENT"]
+CAPPED_DRAW_SHARE = _VALUES["CAPPED_DRAW_SHARE"]
+LIMIT_SHARE = _VALUES["LIMIT_SHARE"]
+HELD_SHARE = _VALUES["HELD_SHARE"]
+SLOWDOWN_NEAR_C = _VALUES["SLOWDOWN_NEAR_C"]
+ECC_CORRECTED_MIN = _VALUES["ECC_CORRECTED_MIN"]
+BUSIER_POINTS = _VALUES["BUSIER_POINTS"]
+SPIN_BUSY_PERCENT = _VALUES["SPIN_BUSY_PERCENT"]
+SPIN_POWER_SHARE = _VALUES["SPIN_POWER_SHARE"]
+OWN_POWER_SHARE = _VALUES["OWN_POWER_SHARE"]
+RHYTHM_RATIO = _VALUES["RHYTHM_RATIO"]
+RHYTHM_BASE_MIN = _VALUES["RHYTHM_BASE_MIN"]
+RHYTHM_LEAST = _VALUES["RHYTHM_LEAST"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
 INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]
