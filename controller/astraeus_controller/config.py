@@ -114,6 +114,16 @@ class Straggler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     warmup_s: Annotated[float, _doc("every worker of a gang has run for so long before one is named", ge=0)] = WARMUP_S
 
 
+class Nodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[nodes]``: what happens to a node whose hardware holds a job back."""
+
+    node_action: Annotated[str, _doc("none: it is listed only; comment: our piece stands in its Comment, too; drain: "
+                                     "it is drained, too, with the sentence as its reason",
+                                     pattern="^(none|comment|drain)$")] = "comment"
+    max_drained: Annotated[int, _doc("so many nodes are drained by `node_action = \"drain\"` at a time at most",
+                                     ge=0)] = 2
+
+
 class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     """``[monitor]``: read by the monitors; here only so that one file may hold all."""
 
@@ -130,6 +140,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     restart: Restart = Restart()
     incidents: Incidents = Incidents()
     straggler: Straggler = Straggler()
+    nodes: Nodes = Nodes()
     monitor: Monitor = Monitor()
 
     def watch_for(self, partition: str) -> Watch:
@@ -163,6 +174,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         site = [_rail_rate(text) for text in self.watch_for(partition).rail_rates]
         found = {kind: next((rate for glob, rate in site if fnmatch.fnmatchcase(kind, glob)), None) for kind in kinds}
         return {kind: rate for kind, rate in found.items() if rate is not None}
+    @property
+    def acts(self) -> bool:
+        """Anything may be written into Slurm, in some partition at least."""
+        return any(self.watch_for(name).mode == "act" for name in ("", *self.partition))
 
     def unwatched_by(self, *, partition: str, qos: str, account: str, job_name: str) -> str:
         """Which glob keeps such a job unwatched, as ``job_name *jupyter*``; "" where none does."""

@@ -29,6 +29,7 @@ SECTIONS = (
                                     "([rules](rules.md#incidents)). `[restart] breaker_jobs` and `breaker_share` make "
                                     "one, too."),
     ("straggler", config.Straggler, "One worker that holds its gang back ([rules](rules.md#straggler))."),
+    ("nodes", config.Nodes, "What happens to a node whose hardware holds a job back ([nodes](nodes.md))."),
 )
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", list[str]: "list of text"}
 

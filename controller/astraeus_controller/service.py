@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import fcntl
 import logging
-import os
 import pwd
 import signal
 import sqlite3
@@ -21,6 +20,8 @@ from astraeus_protocol.names import run_name
 
 from . import peer, recording
 from .actions.annotate import Annotations
+from .actions.node_flags import NodeFlags
+from .actions.node_writer import NodeWriter
 from .actions.restarts import Restarts
 from .actions.writer import Pace, Writer
 from .api import Api
@@ -35,6 +36,7 @@ from .rules.incident import whole_of
 from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
+from .slurm.nodes import Nodes
 from .slurm.types import JobFacts, Snapshot
 from .stacks import StackBook
 from .stops import StopFiles
@@ -74,7 +76,8 @@ class Service:
         self.stops = StopFiles(self.fleet, boottime)
         self.stacks = StackBook(self.fleet, store, boottime)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
-        self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
+        pace = Pace(config.slurm.write_interval_s)  # of all writes together
+        self.annotations = Annotations(Writer(self.jobs, store, pace), self._skipped)
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit)
         self.restarts.take_settings(settings)
@@ -84,12 +87,13 @@ class Service:
             last=store.incidents.last(), findings=self.passes.memory,
             wave=[(whole_of(f.run), at)
                   for f, at in store.incidents.stalled_since(time.time() - BREAKER_WINDOW_S) if counts(f)])
+        self.flags = NodeFlags(config, NodeWriter(Nodes(commands), store, pace), store, self.emit)
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
-                               self.incidents, self.emit, boottime)
+                               self.incidents, self.flags, self.emit, boottime)
         self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))
-        self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks,
-                       privileged=_privileged(config),
-                       runs=lambda: self._runs, others=self._others, health=self._health)
+        self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks, self.flags,
+                       privileged=_privileged(config), runs=lambda: self._runs,
+                       others=self._others, health=self._health)
         self._snapshot = Snapshot(jobs=())
         self._runs: dict[str, int] = {}
         self._polled: float | None = None
@@ -193,7 +197,7 @@ class Service:
         loops: list[Coroutine[Any, Any, None]] = [
             reports.serve(sockets=[report_socket]), api.serve(sockets=[api_socket]), self._poll(),
             self._housekeeping(), self.judging.run(), self.inquiries.run(), self.annotations.run(),
-            self.restarts.run(), self.restarts.avoidance.run()]
+            self.restarts.run(), self.restarts.avoidance.run(), self.flags.run()]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(loop) for loop in loops]
         log.info("cluster %s, mode %s: reports on %s, API on %s, %d findings and %d restarts open", self.cluster,
                  self.config.watch.mode, self.config.controller.listen, self.config.controller.api_socket,
@@ -204,8 +208,7 @@ class Service:
         for task in tasks[2:]:
             task.cancel()
         await asyncio.wait(tasks, timeout=5)
-        with contextlib.suppress(OSError):
-            os.unlink(self.config.controller.api_socket)
+        Path(self.config.controller.api_socket).unlink(missing_ok=True)
         for task in done - {waiter}:
             if task.exception():
                 raise ServiceFault(f"a part of the controller broke off: {task.exception()!r}") from task.exception()

@@ -15,6 +15,7 @@ from astraeus_protocol.findings import Event, Finding
 from ..actions import annotate, evidence
 from ..actions.annotate import Annotations
 from ..actions.may_restart import PROGRESSED_S
+from ..actions.node_flags import NodeFlags
 from ..actions.restarts import Restarts
 from ..fleet import Fleet
 from ..inquiries import Inquiries
@@ -47,11 +48,11 @@ class Judging:
     """``emit`` stores and logs an event; ``now`` is CLOCK_BOOTTIME in seconds."""
 
     def __init__(self, fleet: Fleet, passes: Pass, store: Store, annotations: Annotations, restarts: Restarts,
-                 inquiries: Inquiries, incidents: Incidents, emit: Callable[[Event], None],
+                 inquiries: Inquiries, incidents: Incidents, flags: NodeFlags, emit: Callable[[Event], None],
                  now: Callable[[], float]) -> None:
         self.fleet, self.passes, self.store = fleet, passes, store
         self.annotations, self.restarts, self.inquiries = annotations, restarts, inquiries
-        self.incidents, self.emit, self.now = incidents, emit, now
+        self.incidents, self.flags, self.emit, self.now = incidents, flags, emit, now
         self.watches: dict[int, Watch] = {}
         self.near: set[int] = set()
         """Jobs whose patience is soon over: their nodes report more often, for ages count up to the last look."""
@@ -207,7 +208,7 @@ class Judging:
 
     def _store(self, changes: list[Change], act: bool) -> None:
         for change in changes:
-            self._note(change)
+            self._note(change, act)
         stalled = [c for c in changes if c.finding.kind == "stalled" and c.kind != "check"]
         told = self._take([turn for change in stalled for turn in self._turns(change)])
         own = {change.finding.job for change in stalled}
@@ -216,7 +217,7 @@ class Judging:
         for job in told - own:
             self._annotate(job, [], self._acts(job))
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: Change, act: bool) -> None:
         finding = change.finding
         if change.kind == "check":
             self.inquiries.ask(finding.job, urgent=True)
@@ -224,11 +225,14 @@ class Judging:
         if change.kind == "close":
             self.store.close_finding(finding.key, change.why)
             self.store.after(partial(self.restarts.drop, finding.key))
+            self.flags.over(finding.key)
         else:
             self.store.put_finding(finding, self.passes.offset(finding.key))
             self._own(finding)
         if change.event is not None:
             self.emit(change.event)
+        if change.kind in ("open", "update"):
+            self.flags.note(finding, act)
         if change.kind in ("open", "update") and finding.kind == "stalled" and finding.action == "restart":
             self.store.after(partial(self.restarts.want, finding))
 
