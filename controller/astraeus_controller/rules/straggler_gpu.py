@@ -80,13 +80,14 @@ def _slowed(gpu: GpuView, told: Gpu, usual: Like) -> Iterator[tuple[str, str, fl
     """(kind, words, weight) of each way in which it is slowed down."""
     ratio = usual.mhz / told.sm_mhz if usual.mhz and told.sm_mhz else 1
     clock = f"{told.sm_mhz:.0f} MHz against {usual.mhz:.0f} MHz across the gang" if (
-        told.sm_mhz is not None and usual.mhz is not None) else ""
+        told.sm_mhz is not None and usual.mhz is not None and told.sm_mhz < usual.mhz) else ""
     seen = ""
     for kind, bits, counters in HELD:
-        if (_at_both(gpu, told, bits) and not (kind == "hardware" and seen)) or _counts(gpu, told, counters):
+        counted = _counted(gpu, told, counters)
+        if (_at_both(gpu, told, bits) and not (kind == "hardware" and seen)) or counted:
             seen = kind
             extra = _heat(told) if kind == "heat" else _power(told, usual) if kind == "power" else ""
-            yield kind, ", ".join(filter(None, (clock, extra))) or "its driver says so", ratio
+            yield kind, ", ".join(filter(None, (clock, extra, counted))) or "its driver says so", ratio
     if seen != "power" and (words := _capped(gpu, told, usual)):
         yield "power", ", ".join(filter(None, (clock, words))), ratio
     elif not seen and _slow(told, usual.mhz) and gpu.before is not None and _slow(gpu.before, usual.mhz_before):
@@ -98,12 +99,13 @@ def _at_both(gpu: GpuView, told: Gpu, bits: int) -> bool:
     return bool((told.reasons or 0) & bits and gpu.before is not None and (gpu.before.reasons or 0) & bits)
 
 
-def _counts(gpu: GpuView, told: Gpu, counters: Sequence[str]) -> bool:
-    """One of the driver's counters of time grew between the looks, by a share of it that can be felt."""
+def _counted(gpu: GpuView, told: Gpu, counters: Sequence[str]) -> str:
+    """``40 % of the time``: the driver's counters of time grew so between the looks; "" by what can't be felt."""
     if gpu.before is None or gpu.apart_s <= 0:
-        return False
-    return any(told.held_s.get(name, 0.0) - gpu.before.held_s[name] >= HELD_SHARE * gpu.apart_s
-               for name in counters if name in gpu.before.held_s)
+        return ""
+    grew = max((told.held_s.get(name, 0.0) - gpu.before.held_s[name] for name in counters if name in gpu.before.held_s),
+               default=0.0) / gpu.apart_s
+    return f"{min(grew, 1):.0%} of the time".replace("%", " %") if grew >= HELD_SHARE else ""
 
 
 def _capped(gpu: GpuView, told: Gpu, usual: Like) -> str:
