@@ -14,6 +14,7 @@ from .limits import STRAGGLERS_MAX
 from .picture import Picture, ProcessView, StepView, WorkerView
 from .readings import gone_quiet
 from .shape import unknown_of
+from .straggler_cards import cards_of
 from .straggler_sign import GPU, WEAK, Sign, unshared
 
 RULE = "straggler"
@@ -43,8 +44,9 @@ def _step(step: StepView) -> list[Conclusion]:
     why = _not_now(step, workers, members)
     if why:
         return [unknown_of(step, RULE, why, step.workers, True)]
-    signs = unshared([*straggler_time.signs(step, workers), *straggler_gpu.signs(workers),
-                      *straggler_weak.signs(workers)], workers)
+    cards = cards_of(workers)
+    signs = unshared([*straggler_time.signs(step, workers), *straggler_gpu.signs(cards),
+                      *straggler_weak.signs(workers, cards)], workers, len(cards))
     found = _named(step, signs)
     if blind := _blind(step, workers):
         found.append(unknown_of(step, RULE, "its GPUs or its time per iteration can't be read", blind, True))

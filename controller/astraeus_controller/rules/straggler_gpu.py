@@ -16,7 +16,8 @@ from .limits import (
     HELD_SHARE,
     LIMIT_SHARE,
 )
-from .picture import GpuView, WorkerView
+from .picture import GpuView
+from .straggler_cards import Card
 from .straggler_sign import GPU, Sign
 
 SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
@@ -39,9 +40,9 @@ class Like(msgspec.Struct, frozen=True):
     limit_w: float | None = None
 
 
-def signs(workers: Iterable[WorkerView]) -> list[Sign]:
+def signs(of: Iterable[Card]) -> list[Sign]:
     """Every GPU that is slowed down, one sign for each way."""
-    cards = [(worker, gpu, gpu.told) for worker in workers for gpu in worker.gpus
+    cards = [(worker, gpu, gpu.told) for worker, gpu in of
              if gpu.told is not None and (gpu.told.sm_mhz is not None or gpu.told.reasons is not None)]
     if not cards:
         return []

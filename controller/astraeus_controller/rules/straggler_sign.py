@@ -45,15 +45,15 @@ class Sign(msgspec.Struct, frozen=True):
         return {"class": self.cls, "kind": self.kind, "words": self.words} | where | self.numbers
 
 
-def unshared(signs: Sequence[Sign], workers: Sequence[WorkerView]) -> list[Sign]:
+def unshared(signs: Sequence[Sign], workers: Sequence[WorkerView], gpus: int) -> list[Sign]:
     """The signs of a kind that at most half of the gang has: what most share holds nobody back beside the others.
 
-    Workers are counted; of GPUs' signs the GPUs, too, which is all that tells in a gang of one worker.
+    Workers are counted; of GPUs' signs the GPUs, too (``gpus``: how many it has), which is all that tells in a gang of
+    one worker.
     """
     by_kind: dict[tuple[str, str], list[Sign]] = defaultdict(list)
     for sign in signs:
         by_kind[sign.cls, sign.kind].append(sign)
-    gpus = sum(len(worker.gpus) for worker in workers)
     found = []
     for some in by_kind.values():
         ranks = len({sign.worker.rank for sign in some})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from astraeus_protocol.readings import Gpu
 
@@ -17,8 +17,9 @@ from .limits import (
     SPIN_POWER_SHARE,
     XIDS_SAID,
 )
-from .picture import WorkerView
+from .picture import GpuView, WorkerView
 from .readings import writes
+from .straggler_cards import Card
 from .straggler_sign import WEAK, Sign
 from .straggler_time import rhythm
 
@@ -28,26 +29,22 @@ FAULTS = {"ecc_uncorrected": "uncorrectable ECC errors", "ecc_corrected": "corre
 FLAGS = ("remap_pending", "remap_failed")
 
 
-def signs(workers: Sequence[WorkerView]) -> list[Sign]:
+def signs(workers: Sequence[WorkerView], cards: Iterable[Card]) -> list[Sign]:
     """Of GPUs first; then of how the workers work, which says nothing while somebody saves a checkpoint."""
-    found = [sign for worker in workers for sign in _cards(worker)]
+    found = [sign for worker, gpu in cards if gpu.told is not None for sign in _card(worker, gpu, gpu.told)]
     if any(writes(worker) for worker in workers):
         return found
     return found + _busier(workers) + _awaited(workers) + rhythm(workers)
 
 
-def _cards(worker: WorkerView) -> Iterator[Sign]:
-    for gpu in worker.gpus:
-        told = gpu.told
-        if told is None:
-            continue
-        if told.temp_c is not None and told.slowdown_c is not None and told.temp_c > told.slowdown_c - SLOWDOWN_NEAR_C:
-            yield Sign(worker, WEAK, "hot", f"GPU {gpu.index} is close to its slowdown: {told.temp_c:.0f} °C of "
-                       f"{told.slowdown_c:.0f} °C", 1, gpu.looked_at, gpu.index, told.uuid,
-                       {"temp_c": told.temp_c, "slowdown_c": told.slowdown_c})
-        if words := _faults(told):
-            yield Sign(worker, WEAK, "faults", f"GPU {gpu.index} has had {words} in this job", 1, gpu.looked_at,
-                       gpu.index, told.uuid, {"errors": dict(told.errors), "xids": list(told.xids)})
+def _card(worker: WorkerView, gpu: GpuView, told: Gpu) -> Iterator[Sign]:
+    if told.temp_c is not None and told.slowdown_c is not None and told.temp_c > told.slowdown_c - SLOWDOWN_NEAR_C:
+        yield Sign(worker, WEAK, "hot", f"GPU {gpu.index} is close to its slowdown: {told.temp_c:.0f} °C of "
+                   f"{told.slowdown_c:.0f} °C", 1, gpu.looked_at, gpu.index, told.uuid,
+                   {"temp_c": told.temp_c, "slowdown_c": told.slowdown_c})
+    if words := _faults(told):
+        yield Sign(worker, WEAK, "faults", f"GPU {gpu.index} has had {words} in this job", 1, gpu.looked_at,
+                   gpu.index, told.uuid, {"errors": dict(told.errors), "xids": list(told.xids)})
 
 
 def _faults(told: Gpu) -> str:

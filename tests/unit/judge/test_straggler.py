@@ -30,8 +30,8 @@ def card(index: int = 0, before: dict[str, Any] | None = None, **told: Any) -> G
 
 def four(odd: GpuView | None = None, *, rank: int = 2, others: Callable[[], GpuView] = card,
          **more: Any) -> tuple[WorkerView, ...]:
-    """Four ranks of one GPU each on two nodes, one of them with an odd GPU; ``more``: of each."""
-    return tuple(worker(r, 5.0, gpus=((odd,) if odd and r == rank else (others(),)), **more) for r in range(4))
+    """Four ranks of one GPU each on nodes of their own, one of them with an odd GPU; ``more``: of each."""
+    return tuple(worker(r, 5.0, node=f"c{r + 1}", gpus=((odd,) if odd and r == rank else (others(),)), **more) for r in range(4))
 
 
 def of(*workers: WorkerView, **job: Any) -> list[Conclusion]:
@@ -92,9 +92,9 @@ def test_a_look_without_one_before_it_tells_nothing() -> None:
 
 
 def test_a_sign_that_more_than_half_share_names_nobody() -> None:
-    hot = [worker(r, 5.0, gpus=(card(**HOT) if r < 3 else card(),)) for r in range(4)]
+    hot = [worker(r, 5.0, node=f"c{r}", gpus=(card(**HOT) if r < 3 else card(),)) for r in range(4)]
     assert of(*hot) == []
-    two = [worker(r, 5.0, gpus=(card(**HOT) if r < 2 else card(),)) for r in range(4)]
+    two = [worker(r, 5.0, node=f"c{r}", gpus=(card(**HOT) if r < 2 else card(),)) for r in range(4)]
     assert [one.rank for one in of(*two)] == [0, 1]
 
 
@@ -107,6 +107,15 @@ def test_in_a_gang_of_one_worker_its_gpus_are_counted() -> None:
     assert one.said.endswith("92 °C (and 1 more of its GPUs)")
     assert (one.evidence["gpu"], one.evidence["uuid"], one.evidence["class"]) == (3, "GPU-3", "gpu")
     assert of(worker(0, 5.0, gpus=tuple(card(n, **HOT) for n in range(8)), processes=tied)) == []
+
+
+@pytest.mark.parametrize(("pids", "count", "rank"), [([4005], 4, 5), (None, 4, 6), ([1], 4, 6), (None, 3, 4)])
+def test_tasks_that_all_see_all_gpus_of_their_node(pids: list[int] | None, count: int, rank: int) -> None:
+    """``srun -n8 --gres=gpu:4``, without --gpus-per-task: GPU 2 of the second node is one GPU."""
+    def cards(rank: int) -> tuple[GpuView, ...]:
+        return tuple(card(n, pids=pids, **(HOT if n == 2 and rank > 3 else {})) for n in range(count))
+    (one,) = of(*(worker(r, 5.0, gpus=cards(r), node=f"c{r // 4}") for r in range(8)))
+    assert (one.rank, one.evidence["gpu"]) == (rank, 2)
 
 
 @pytest.mark.parametrize("change", [
