@@ -31,7 +31,8 @@ def card(index: int = 0, before: dict[str, Any] | None = None, **told: Any) -> G
 def four(odd: GpuView | None = None, *, rank: int = 2, others: Callable[[], GpuView] = card,
          **more: Any) -> tuple[WorkerView, ...]:
     """Four ranks of one GPU each on nodes of their own, one of them with an odd GPU; ``more``: of each."""
-    return tuple(worker(r, 5.0, node=f"c{r + 1}", gpus=((odd,) if odd and r == rank else (others(),)), **more) for r in range(4))
+    return tuple(worker(r, 5.0, node=f"c{r + 1}", gpus=((odd,) if odd and r == rank else (others(),)), **more)
+                 for r in range(4))
 
 
 def of(*workers: WorkerView, **job: Any) -> list[Conclusion]:
