@@ -16,8 +16,7 @@ from scorecard.stragglers import STRAGGLERS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS}
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **STRAGGLERS}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS, **STRAGGLERS}
 
 
 def recordings() -> dict[str, str]:

@@ -159,12 +159,9 @@ TABLE: tuple[Limit, ...] = (
     Limit("BUSIER_POINTS", 40, "points",
           "a worker whose GPUs are so much busier than the others' median, and at higher power, is waited for",
           "of a gang in step all are busy alike"),
-    Limit("SPIN_BUSY_PERCENT", 95, "%",
-          "a GPU that is so busy at little power spins: it waits in a collective",
-          "NCCL's kernels look for their data without a pause"),
-    Limit("SPIN_POWER_SHARE", 0.75, "share",
-          "of its own usual power, at most: little power",
-          "waiting kernels multiply no matrices"),
+    Limit("WAITS_POWER_SHARE", 0.75, "share",
+          "beside one that works, a GPU that is busy and draws this share of its own usual power at most waits",
+          "in a gang that goes on, who waits works in between: its power does not fall as far as a hung one's"),
     Limit("OWN_POWER_SHARE", 0.8, "share",
           "of its own usual power, at least: it works, and does not wait",
           "who waits is as busy as who works; only the power tells them apart"),
@@ -248,8 +245,7 @@ HELD_SHARE = _VALUES["HELD_SHARE"]
 SLOWDOWN_NEAR_C = _VALUES["SLOWDOWN_NEAR_C"]
 ECC_CORRECTED_MIN = _VALUES["ECC_CORRECTED_MIN"]
 BUSIER_POINTS = _VALUES["BUSIER_POINTS"]
-SPIN_BUSY_PERCENT = _VALUES["SPIN_BUSY_PERCENT"]
-SPIN_POWER_SHARE = _VALUES["SPIN_POWER_SHARE"]
+WAITS_POWER_SHARE = _VALUES["WAITS_POWER_SHARE"]
 OWN_POWER_SHARE = _VALUES["OWN_POWER_SHARE"]
 RHYTHM_RATIO = _VALUES["RHYTHM_RATIO"]
 RHYTHM_BASE_MIN = _VALUES["RHYTHM_BASE_MIN"]

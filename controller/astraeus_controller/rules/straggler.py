@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import straggler_gpu, straggler_time, straggler_weak
+from . import straggler_gpu, straggler_link, straggler_time, straggler_weak
 from .conclusion import Conclusion
 from .limits import STRAGGLERS_MAX
-from .picture import Picture, ProcessView, StepView, WorkerView
+from .picture import JobView, Picture, ProcessView, StepView, WorkerView
 from .readings import gone_quiet
 from .shape import unknown_of
 from .straggler_cards import cards_of
@@ -33,10 +33,10 @@ def judge(picture: Picture) -> list[Conclusion]:
     job = picture.job
     if job.ended or job.suspended or job.state not in ("", "RUNNING"):
         return []
-    return [found for step in job.steps if step.watched and not step.ended for found in _step(step)]
+    return [found for step in job.steps if step.watched and not step.ended for found in _step(job, step)]
 
 
-def _step(step: StepView) -> list[Conclusion]:
+def _step(job: JobView, step: StepView) -> list[Conclusion]:
     workers = tuple(worker for worker in step.workers if any(process.tied for process in worker.processes))
     members = [process for worker in workers for process in worker.processes if process.tied]
     if len(members) < 2 or min(worker.began_s for worker in workers) < step.policy.warmup_s:
@@ -46,10 +46,10 @@ def _step(step: StepView) -> list[Conclusion]:
         return [unknown_of(step, RULE, why, step.workers, True)]
     cards = cards_of(workers)
     signs = unshared([*straggler_time.signs(step, workers), *straggler_gpu.signs(cards),
-                      *straggler_weak.signs(workers, cards)], workers, len(cards))
+                      *straggler_link.signs(job, workers), *straggler_weak.signs(workers, cards)], workers, len(cards))
     found = _named(step, signs)
-    if blind := _blind(step, workers):
-        found.append(unknown_of(step, RULE, "its GPUs or its time per iteration can't be read", blind, True))
+    if blind := _blind(job, step, workers):
+        found.append(unknown_of(step, RULE, "its GPUs, its rails or its time per iteration can't be read", blind, True))
     return found
 
 
@@ -68,10 +68,11 @@ def _not_now(step: StepView, workers: Sequence[WorkerView], members: Sequence[Pr
     return ""
 
 
-def _blind(step: StepView, workers: Sequence[WorkerView]) -> list[WorkerView]:
+def _blind(job: JobView, step: StepView, workers: Sequence[WorkerView]) -> list[WorkerView]:
     name = step.policy.straggler_metric
+    unread = straggler_link.unread(job)
     return [worker for worker in workers
-            if any(gpu.told is None or gpu.told.busy is None for gpu in worker.gpus)
+            if worker.node in unread or any(gpu.told is None or gpu.told.busy is None for gpu in worker.gpus)
             or any(source == "gpu" for source, _ in worker.unknown)
             or (name and worker.metrics and straggler_time.readable(worker, name) is None)]
 

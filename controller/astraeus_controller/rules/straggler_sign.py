@@ -49,13 +49,17 @@ def unshared(signs: Sequence[Sign], workers: Sequence[WorkerView], gpus: int) ->
     """The signs of a kind that at most half of the gang has: what most share holds nobody back beside the others.
 
     Workers are counted; of GPUs' signs the GPUs, too (``gpus``: how many it has), which is all that tells in a gang of
-    one worker.
+    one worker; of links the nodes.
     """
     by_kind: dict[tuple[str, str], list[Sign]] = defaultdict(list)
     for sign in signs:
         by_kind[sign.cls, sign.kind].append(sign)
+    nodes = len({worker.node for worker in workers})
     found = []
-    for some in by_kind.values():
+    for (cls, _), some in by_kind.items():
+        if cls == LINK:  # a node's link is said of one of its workers
+            found += some if 2 * len({sign.worker.node for sign in some}) <= nodes else []
+            continue
         ranks = len({sign.worker.rank for sign in some})
         cards = len({(sign.worker.rank, sign.gpu) for sign in some if sign.gpu is not None})
         if (len(workers) > 1 and 2 * ranks > len(workers)) or (cards and 2 * cards > gpus):

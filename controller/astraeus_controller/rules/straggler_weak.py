@@ -13,8 +13,8 @@ from .limits import (
     OWN_FAULT_XIDS,
     OWN_POWER_SHARE,
     SLOWDOWN_NEAR_C,
-    SPIN_BUSY_PERCENT,
-    SPIN_POWER_SHARE,
+    SPIN_BUSY,
+    WAITS_POWER_SHARE,
     XIDS_SAID,
 )
 from .picture import GpuView, WorkerView
@@ -90,8 +90,8 @@ def _awaited(workers: Sequence[WorkerView]) -> list[Sign]:
 def _spins(worker: WorkerView) -> bool:
     told = [gpu.told for gpu in worker.gpus if gpu.told is not None]
     return bool(told) and all(
-        one.busy is not None and one.busy >= SPIN_BUSY_PERCENT and one.power_w is not None
-        and one.power_usual_w is not None and one.power_w <= SPIN_POWER_SHARE * one.power_usual_w for one in told)
+        one.busy is not None and one.busy >= SPIN_BUSY and one.power_w is not None
+        and one.power_usual_w is not None and one.power_w <= WAITS_POWER_SHARE * one.power_usual_w for one in told)
 
 
 def _at_usual_power(worker: WorkerView) -> bool:

@@ -10,9 +10,9 @@ import pytest
 from astraeus_controller.judging.straggling import Straggling
 from astraeus_controller.rules import stragglers
 from astraeus_controller.rules.conclusion import Conclusion
-from astraeus_controller.rules.picture import GpuView, MetricView, Picture, WorkerView
+from astraeus_controller.rules.picture import GpuView, MetricView, Picture, RailClass, RailView, WorkerView
 from astraeus_protocol.findings import Finding
-from astraeus_protocol.readings import Gpu
+from astraeus_protocol.readings import Gpu, Rail
 
 from .views import NOW, picture, process, shows, worker
 
@@ -184,6 +184,28 @@ def test_the_strongest_is_said_first_and_weaker_ones_beside_it() -> None:
 ])
 def test_weak_signs_alone_are_a_risk(odd: GpuView, words: str) -> None:
     assert said(*four(odd)) == ([("at_risk", 2, words)] if words else [])
+
+
+def rails(*slow: str, nodes: int = 4) -> dict[str, Any]:
+    """Fields of a job: a rail of each node, those of these nodes slow."""
+    usual = Rail("mlx5_0", rate_gb=400.0, width=4, speed="NDR", state="ACTIVE", compute=True, kind="x")
+    bad = msgspec.structs.replace(usual, rate_gb=100.0, width=1, speed="EDR")
+    names = [f"c{n + 1}" for n in range(nodes)]
+    return {"rails": tuple(RailView(name, bad if name in slow else usual) for name in names),
+            "rail_classes": {"x": RailClass(rates={400.0: 20, 100.0: len(slow)})}}
+
+
+def test_a_link_that_is_off_is_said_of_the_first_worker_of_its_node() -> None:
+    workers = [worker(r, 5.0, node=f"c{r // 2 + 1}") for r in range(8)]
+    (one,) = of(*workers, **rails("c3"))
+    assert (one.verdict, one.rank, one.node, one.evidence["class"], one.evidence["kind"]) == (
+        "straggler", 4, "c3", "link", "rate")
+    assert one.said == "rail mlx5_0: 100 Gb/s (1X EDR), made for 400 Gb/s as 20 others of its class"
+    assert len(of(*workers, **rails("c2", "c3"))) == 2
+    assert of(*workers, **rails("c1", "c2", "c3")) == [], "more than half of the nodes"
+    assert of(*(msgspec.structs.replace(one, node="c3") for one in workers), **rails("c3")) == [], "on one node"
+    blind = of(*workers, rails_unknown=(("c3", "no answer before the deadline"),))
+    assert [(one.verdict, one.workers) for one in blind] == [("unknown", ("123-4", "123-5"))]
 
 
 def idle() -> GpuView:
