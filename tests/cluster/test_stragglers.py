@@ -86,8 +86,8 @@ def test_a_gpu_slowed_down_by_heat_and_its_node(site: Site, node: str) -> None:
     assert found["straggler"]["gpu"] == 1
     assert found["straggler"]["evidence"].endswith(" MHz across the gang, 92 °C")
     assert f"STRAGGLER  run {job}: {found['summary']}\n" in astraeus(site, "stalls")[1]
-    comment = wait_for(lambda: "[astraeus: " in (text := field(site, "Comment")) and text, 60, every=1,
-                       what="our piece in the node's Comment")
+    comment = wait_for(lambda: f"[astraeus: {said}" in (text := field(site, "Comment")) and text, 60, every=1,
+                       what="our piece in the node's Comment", saw=lambda: field(site, "Comment"))
     assert comment.startswith(f"rack 7 | spare [astraeus: {said}")
     assert f"({found['straggler']['uuid']}); run {job} at " in comment
     assert node in astraeus(site, "nodes", "--hostlist", user="bob")[1].replace("[", "").replace("]", "")
@@ -166,3 +166,39 @@ def test_what_all_share_and_what_is_only_a_risk(site: Site, node: str) -> None:
     found = site.wait_finding("at_risk", job, NAMED_S)
     assert found["summary"] == f"Worker {job}-0 (rank 0, on {node}): GPU 0 is close to its slowdown: 89 °C of 90 °C"
     assert not {"straggler", "node_flagged"} & set(site.kinds(job))
+
+
+@pytest.mark.alone
+@pytest.mark.full
+def test_a_link_of_one_node_and_links_of_most(site: Site) -> None:
+    cluster = site.cluster
+    down = {"state": "1: DOWN", "phys_state": "2: Polling"}
+    up = {"state": "4: ACTIVE", "phys_state": "5: LinkUp"}
+    cluster.on_each(cluster.nodes, lambda node: cluster.lay_rails(node, "mlx5_0", "mlx5_1"))
+    try:
+        job = site.submit(f"srun {RING}\n", "-N4", "-n4", "--ntasks-per-node=1", "--stall-after=1h",
+                          "-o", "/home/alice/out-%j.txt")
+        cluster.wait_state(job, "RUNNING", timeout=90)
+        ranks = {worker["node"]: worker["rank"] for worker in site.settled(job, ranks=4)["workers"]}
+        wait_for(lambda: len(site.progress(job)["rails"]) == 8, 60, every=1, what="rails of four nodes")
+        cluster.set_rail("c2", "mlx5_1", down)
+        found = site.wait_finding("stragglers", job, 150)
+        told = found["straggler"]
+        assert (told["rank"], told["machine"], told["class"]) == (ranks["c2"], "c2", "link"), found
+        assert told["evidence"].startswith("rail mlx5_1: is DOWN, Polling"), found
+        assert "Node c2 flagged: rail mlx5_1: is DOWN, Polling" in site.wait_event(job, "node_flagged", 10)["message"]
+        cluster.set_rail("c2", "mlx5_1", up)
+        site.wait_event(job, "straggler_over", 150)
+        for node in ("c1", "c2", "c3"):
+            cluster.set_rail(node, "mlx5_0", down)
+        wait_for(lambda: sum(bool(rail["off"]) for rail in site.progress(job)["rails"]) >= 3, 120, every=1,
+                 what="three links that are down", saw=lambda: site.progress(job)["rails"])
+        end = time.monotonic() + 45
+        while time.monotonic() < end:
+            assert not site.findings("stragglers", job)
+            time.sleep(2)
+        cluster.run("ctl", ["scancel", str(job)])
+    finally:
+        cluster.remove_rails()
+        for node in cluster.nodes:
+            astraeus(site, "nodes", "clear", node)

@@ -8,10 +8,10 @@ import msgspec
 from astraeus_protocol.findings import Finding
 
 from ..rules.conclusion import Conclusion
-from ..rules.limits import PASS_APART_S, STRAGGLER_PASSES
+from ..rules.limits import LINK_SETTLES_S, PASS_APART_S, STRAGGLER_PASSES
 from ..rules.picture import Picture, StepView, WorkerView
 from ..rules.straggler import AT_RISK, RULE
-from ..rules.straggler_sign import WEAK
+from ..rules.straggler_sign import LINK, WEAK
 
 KINDS = (RULE, AT_RISK)
 """Kinds of findings, as the verdicts that lead to them."""
@@ -36,7 +36,8 @@ class Streak(msgspec.Struct):
 
     @property
     def stands(self) -> bool:
-        return self.passes >= STRAGGLER_PASSES
+        settled = self.what != LINK or self.look - self.since >= LINK_SETTLES_S
+        return self.passes >= STRAGGLER_PASSES and settled
 
 
 class Turn(msgspec.Struct, frozen=True):

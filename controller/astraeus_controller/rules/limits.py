@@ -132,6 +132,10 @@ TABLE: tuple[Limit, ...] = (
     Limit("PASS_APART_S", 10, "s",
           "passes count as two where the looks that they rest on lie so far apart",
           "a job is judged with every report of each of its nodes: one look of one node would count many times"),
+    Limit("LINK_SETTLES_S", 30, "s",
+          "a sign of a link names a worker once it has stood for so long",
+          "rails are read each minute, each 15 s once a sign is seen: what all links have is not to name "
+          "the nodes that were read first"),
     Limit("STRAGGLERS_MAX", 8, "workers",
           "so many workers of a gang are named at most, the one that stands out most first",
           "where more stand out, it is the gang that is uneven"),
@@ -236,6 +240,7 @@ RAS_STILL_S = _VALUES["RAS_STILL_S"]
 WARMUP_S = _VALUES["WARMUP_S"]
 STRAGGLER_PASSES = int(_VALUES["STRAGGLER_PASSES"])
 PASS_APART_S = _VALUES["PASS_APART_S"]
+LINK_SETTLES_S = _VALUES["LINK_SETTLES_S"]
 STRAGGLERS_MAX = int(_VALUES["STRAGGLERS_MAX"])
 CLOCK_SHARE = _VALUES["CLOCK_SHARE"]
 CLOCK_BUSY_PERCENT = _VALUES["CLOCK_BUSY_PERCENT"]

@@ -292,6 +292,20 @@ def test_two_looks_open_and_two_close_it() -> None:
     assert [told.look(None, 60), told.look(None, 75)] == [[], ["close straggler: "]]
 
 
+def test_a_link_must_stand_until_all_nodes_have_read_their_rails() -> None:
+    straggling, opened = Straggling(), []
+    for second in range(0, 46, 5):
+        workers = [worker(r, 5.0, node=f"c{r + 1}") for r in range(4)]
+        now = msgspec.structs.replace(picture(*workers, **rails("c3")), now=NOW + second)
+        opened += [second for turn in straggling.look(now, stragglers(now), []) if turn.kind == "open"]
+    assert opened[:1] == [30]
+    straggling = Straggling()
+    for second in range(0, 46, 5):
+        slow = ("c3",) if second < 15 else ("c2", "c3", "c4")
+        now = msgspec.structs.replace(picture(*workers, **rails(*slow)), now=NOW + second)
+        assert not list(straggling.look(now, stragglers(now), []))
+
+
 def test_one_look_of_two_opens_nothing() -> None:
     told, hot = Told(), card(3, **HOT)
     assert [told.look(hot if n % 2 else None, 15.0 * n) for n in range(8)] == [[]] * 8
