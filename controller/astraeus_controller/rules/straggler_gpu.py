@@ -22,10 +22,12 @@ from .straggler_sign import GPU, Sign
 
 SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 """Bits of NVML's nvmlClocksEventReasons."""
+ODD = HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | POWER_BRAKE
 HELD = (("heat", HW_THERMAL | SW_THERMAL, ("hw_thermal", "sw_thermal")),
         ("power", POWER_BRAKE, ("hw_power_brake",)),
         ("hardware", HW_SLOWDOWN, ()))
 """Kind, its bits, the driver's counters of time. HW slowdown comes with its cause where that is known: asked last."""
+COUNTERS = frozenset(name for _, _, counters in HELD for name in counters)
 WORDS = {"heat": "slowed down by heat", "power": "slowed down by power", "hardware": "slowed down by the hardware",
          "clock": "runs slowly"}
 
@@ -49,11 +51,32 @@ def signs(of: Iterable[Card]) -> list[Sign]:
     makes: dict[float | None, list[GpuView]] = defaultdict(list)
     for _, gpu, told in cards:
         makes[told.sm_max_mhz].append(gpu)
+    slow = {make: _slow_below(some) for make, some in makes.items()}
+    odd = [(worker, gpu, told) for worker, gpu, told in cards if _odd(told, *slow[told.sm_max_mhz])]
+    if not odd:
+        return []
     usual = {make: like(some) for make, some in makes.items()}
     return [Sign(worker, GPU, kind, f"GPU {gpu.index} {WORDS[kind]}: {words}", weight, gpu.looked_at, gpu.index,
                  told.uuid, numbers(told, usual[told.sm_max_mhz]))
-            for worker, gpu, told in cards
+            for worker, gpu, told in odd
             for kind, words, weight in _slowed(gpu, told, usual[told.sm_max_mhz])]
+
+
+def _slow_below(some: Sequence[GpuView]) -> tuple[float, float]:
+    """(MHz, W): none of these is slow at more, nor limited more than its peers, for a median is no more than the
+    highest."""
+    told = [gpu.told for gpu in some if gpu.told is not None]
+    return (CLOCK_SHARE * max((one.sm_mhz or 0.0 for one in told), default=0.0),
+            LIMIT_SHARE * max((one.limit_w or 0.0 for one in told), default=0.0))
+
+
+def _odd(told: Gpu, mhz: float, limit_w: float) -> bool:
+    """Whether it is worth a closer look: of a healthy gang at its power limit none is."""
+    reasons = told.reasons or 0
+    if reasons & ODD or (told.sm_mhz or 0.0) < mhz or (told.held_s and not COUNTERS.isdisjoint(told.held_s)):
+        return True
+    return bool(reasons & SW_POWER_CAP) and (
+        (told.limit_w or 0.0) < limit_w or (told.power_w or 0.0) <= CAPPED_DRAW_SHARE * (told.limit_w or 0.0))
 
 
 def like(some: Sequence[GpuView]) -> Like:

@@ -3,7 +3,7 @@ evidence where there is none."""
 
 from __future__ import annotations
 
-import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from .limits import RHYTHM_BASE_MIN, RHYTHM_LEAST, RHYTHM_RATIO
@@ -23,9 +23,11 @@ def signs(step: StepView, workers: Sequence[WorkerView]) -> list[Sign]:
         return []
     values = [metric.value or 0.0 for _, metric in known]
     whole = sorted(values)
+    if whole[-1] < ratio * whole[0]:
+        return []
     found = []
     for (worker, metric), value in zip(known, values, strict=True):
-        usual = _median_without(whole, value)
+        usual = median_without(whole, value)
         if usual > 0 and value >= ratio * usual:
             found.append(Sign(
                 worker, TIME, "iteration", f"{name} is {value:.4g} against {usual:.4g} across the gang",
@@ -43,14 +45,18 @@ def readable(worker: WorkerView, name: str) -> MetricView | None:
 def rhythm(workers: Sequence[WorkerView]) -> list[Sign]:
     """Whose main thread's switches, one pattern of which is an iteration, come slower than they used to, while the
     others' do not. An estimate: threads that wait for something else switch, too."""
-    slower = {worker.rank: _slower(worker) for worker in workers}
-    known = sorted(value for value in slower.values() if value is not None)
-    if len(known) <= 2 or len(known) < len(workers):
+    slower = {}
+    for worker in workers:
+        if (value := _slower(worker)) is None:
+            return []
+        slower[worker.rank] = value
+    known = sorted(slower.values())
+    if len(known) <= 2 or known[-1] < RHYTHM_RATIO * known[0]:
         return []
     found = []
     for worker in workers:
-        own = slower[worker.rank] or 1
-        usual = _median_without(known, own)
+        own = slower[worker.rank]
+        usual = median_without(known, own)
         if worker.rank and own >= RHYTHM_RATIO * usual:
             found.append(Sign(worker, WEAK, "rhythm", "by its own rhythm, an estimate, its iterations take "
                               f"{own:.1f} times as long as they did, the others' {usual:.1f} times", own / usual,
@@ -60,17 +66,18 @@ def rhythm(workers: Sequence[WorkerView]) -> list[Sign]:
 
 def _slower(worker: WorkerView) -> float | None:
     """By how much its iterations take longer than its own usual ones; None where its rhythm does not tell."""
-    found = []
+    most = None
     for process in worker.processes:
         base, pulse = process.pulse_base, process.pulse
         if base is None or pulse is None or base < RHYTHM_BASE_MIN or pulse < RHYTHM_LEAST * base:
             return None  # what has no pulse hangs, and is another rule's
-        found.append(base / pulse)
-    return max(found, default=None)
+        if most is None or base / pulse > most:
+            most = base / pulse
+    return most
 
 
-def _median_without(whole: Sequence[float], value: float) -> float:
-    """Median of a sorted list without one of its values."""
-    others = list(whole)
-    others.remove(value)
-    return statistics.median(others)
+def median_without(whole: Sequence[float], value: float) -> float:
+    """Median of a sorted list without one of its values, which it holds, and of which it holds two at least."""
+    at, left = bisect_left(whole, value), len(whole) - 1
+    low, high = (left - 1) // 2, left // 2
+    return (whole[low + (low >= at)] + whole[high + (high >= at)]) / 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
 from astraeus_protocol.readings import Gpu
@@ -21,7 +20,7 @@ from .picture import GpuView, WorkerView
 from .readings import writes
 from .straggler_cards import Card
 from .straggler_sign import WEAK, Sign
-from .straggler_time import rhythm
+from .straggler_time import median_without, rhythm
 
 FAULTS = {"ecc_uncorrected": "uncorrectable ECC errors", "ecc_corrected": "corrected ECC errors",
           "remapped_rows": "remapped rows", "remap_pending": "a row remap pending",
@@ -31,7 +30,10 @@ FLAGS = ("remap_pending", "remap_failed")
 
 def signs(workers: Sequence[WorkerView], cards: Iterable[Card]) -> list[Sign]:
     """Of GPUs first; then of how the workers work, which says nothing while somebody saves a checkpoint."""
-    found = [sign for worker, gpu in cards if gpu.told is not None for sign in _card(worker, gpu, gpu.told)]
+    found = [sign for worker, gpu in cards if (told := gpu.told) is not None
+             and (told.errors or told.xids or (told.temp_c is not None and told.slowdown_c is not None
+                                               and told.temp_c > told.slowdown_c - SLOWDOWN_NEAR_C))
+             for sign in _card(worker, gpu, told)]
     if any(writes(worker) for worker in workers):
         return found
     return found + _busier(workers) + _awaited(workers) + rhythm(workers)
@@ -58,20 +60,23 @@ def _faults(told: Gpu) -> str:
 def _busier(workers: Sequence[WorkerView]) -> list[Sign]:
     """Its GPUs work while the others' wait for them. One that itself waits is as busy, but at little power: NCCL's
     kernels spin. Rank 0 alone evaluates and saves in a healthy run."""
-    known = {worker.rank: (busy, power) for worker in workers
-             if (busy := _mean(worker, "busy")) is not None and (power := _mean(worker, "power_w")) is not None}
+    known = [(worker, busy) for worker in workers if (busy := _mean(worker, "busy")) is not None]
+    whole = sorted(busy for _, busy in known)
+    if len(whole) < 2 or whole[-1] - whole[0] < BUSIER_POINTS:
+        return []
+    drawn = sorted(power for worker, _ in known if (power := _mean(worker, "power_w")) is not None)
     found = []
-    for worker in workers:
-        others = [value for rank, value in known.items() if rank != worker.rank]
-        if not worker.rank or worker.rank not in known or not others or not _at_usual_power(worker):
+    for worker, busy in known:
+        usual = median_without(whole, busy)
+        if not worker.rank or busy - usual < BUSIER_POINTS or not _at_usual_power(worker) or len(drawn) < 2:
             continue
-        busy, power = known[worker.rank]
-        usual, drawn = statistics.median(b for b, _ in others), statistics.median(p for _, p in others)
-        if busy - usual >= BUSIER_POINTS and power > drawn:
+        power = _mean(worker, "power_w") or 0.0
+        others = median_without(drawn, power)
+        if power > others:
             found.append(Sign(
                 worker, WEAK, "busier", f"its GPUs are {busy:.0f} % busy against {usual:.0f} % across the gang, at "
-                f"{power:.0f} W against {drawn:.0f} W: the others seem to wait for it", 1, _looked(worker),
-                numbers={"busy": busy, "usual_busy": usual, "power_w": power, "usual_power_w": drawn}))
+                f"{power:.0f} W against {others:.0f} W: the others seem to wait for it", 1, _looked(worker),
+                numbers={"busy": busy, "usual_busy": usual, "power_w": power, "usual_power_w": others}))
     return found
 
 
@@ -88,10 +93,13 @@ def _awaited(workers: Sequence[WorkerView]) -> list[Sign]:
 
 
 def _spins(worker: WorkerView) -> bool:
-    told = [gpu.told for gpu in worker.gpus if gpu.told is not None]
-    return bool(told) and all(
-        one.busy is not None and one.busy >= SPIN_BUSY and one.power_w is not None
-        and one.power_usual_w is not None and one.power_w <= WAITS_POWER_SHARE * one.power_usual_w for one in told)
+    for gpu in worker.gpus:
+        one = gpu.told
+        if one is None or one.busy is None or one.busy < SPIN_BUSY or one.power_w is None or one.power_usual_w is None:
+            return False
+        if one.power_w > WAITS_POWER_SHARE * one.power_usual_w:
+            return False
+    return bool(worker.gpus)
 
 
 def _at_usual_power(worker: WorkerView) -> bool:
@@ -103,9 +111,13 @@ def _at_usual_power(worker: WorkerView) -> bool:
 
 def _mean(worker: WorkerView, field: str) -> float | None:
     """Over its GPUs; None as soon as one is unknown."""
-    values = [getattr(gpu.told, field) if gpu.told is not None else None for gpu in worker.gpus]
-    known = [float(value) for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
+    total = 0.0
+    for gpu in worker.gpus:
+        value = None if gpu.told is None else getattr(gpu.told, field)
+        if value is None:
+            return None
+        total += value
+    return total / len(worker.gpus) if worker.gpus else None
 
 
 def _looked(worker: WorkerView) -> float:
