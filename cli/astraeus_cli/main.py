@@ -1,4 +1,4 @@
-"""``astraeus stalls``, ``incidents``, ``progress JOB``, ``history JOB``, ``stacks JOB``, ``nodes``."""
+"""``astraeus stalls``, ``incidents``, ``progress JOB``, ``history JOB``, ``stacks JOB``, ``evidence ID``, ``nodes``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from astraeus_protocol import VERSION
 
-from . import client, nodes, stacks, text
+from . import client, evidence, nodes, stacks, text
 
 OK, FAILED, USAGE, NO_SUCH_JOB = 0, 1, 2, 3
 JOB = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?(\.\w{1,20})?")
@@ -20,7 +20,7 @@ EXITS = """exit status:
   0  answered
   1  the controller could not be asked, or answered with an error; nodes: it may not be done, or was not
   2  the command line can't be used
-  3  no such job, or it is not watched, or it is another user's
+  3  no such job or finding, or it is not watched, or it is another user's
   4  stacks: a node has not answered in time, or nothing could be read; what came is printed
 Times are in UTC."""
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         where = client.socket_path(args.socket)
-        path = args.path.format(job=getattr(args, "job", ""))
+        path = args.path.format(job=getattr(args, "job", ""), number=getattr(args, "number", ""))
         if args.command == "nodes":
             answer = nodes.ask(where, args)
         else:
@@ -66,6 +66,9 @@ def _print(args: argparse.Namespace, answer: text.Json) -> None:
         return
     if command == "stacks":
         print(*stacks.lines(answer, now), sep="\n")
+        return
+    if command == "evidence":
+        print(*evidence.lines(answer, now), sep="\n")
         return
     if command == "stalls":
         lines = list(text.stalls(answer, now))
@@ -103,6 +106,10 @@ def _parser() -> argparse.ArgumentParser:
         one = commands.add_parser(name, parents=[shared], help=words)
         one.add_argument("job", type=_job, metavar="JOB", help="123, 123_4 or, for one step, 123.0")
         one.set_defaults(path=f"/runs/{{job}}/{name}")
+    kept = commands.add_parser("evidence", parents=[shared], help="show what a finding rests on: readings, the end of "
+                                                                  "the output, stacks")
+    kept.add_argument("number", type=_number, metavar="ID", help="the finding's number, as stalls shows it")
+    kept.set_defaults(path="/evidence/{number}")
     nodes.add(commands, shared)
     taken = commands.add_parser("stacks", parents=[shared], help="show where a job's ranks are in their Python code")
     taken.add_argument("job", type=_job, metavar="JOB", help="123, 123_4 or, for one step, 123.0")
@@ -120,6 +127,12 @@ def _seconds(value: str) -> float:
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 600:
         raise argparse.ArgumentTypeError(f'"{value}" is no time to wait; write seconds, 1 to 600')
     return float(value)
+
+
+def _number(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 15:
+        raise argparse.ArgumentTypeError(f'"{value}" is no finding; write its number, as astraeus stalls shows it: 17')
+    return int(value)
 
 
 def _job(value: str) -> str:

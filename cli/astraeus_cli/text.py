@@ -60,8 +60,14 @@ def stalls(answer: Json, now: datetime) -> Iterator[str]:
             run = safe(f"{one['run']} {one['run_name']}").strip()
             since = clock(one["stall"]["since"], now)
             yield (f"{word}  {safe(one['worker'])} (run {run}, on {safe(one['machine'])}) since {since}: "
-                   f"{safe(one['stall']['evidence'])}" + (
+                   f"{safe(one['stall']['evidence'])}{_cause(one)}" + (
                        f"; incident {one['incident']}" if one.get("incident") else ""))
+
+
+def _cause(one: Json) -> str:
+    """``; cause: rank stopped; evidence 17``"""
+    cause, number = one["stall"].get("cause"), one.get("id")
+    return (f"; cause: {safe(cause)}" if cause else "") + (f"; evidence {number}" if number else "")
 
 
 def incidents(answer: Json, now: datetime) -> list[str]:
@@ -93,6 +99,9 @@ def progress(answer: Json, now: datetime) -> Iterator[str]:
         yield f"{name}: {safe(answer['state'])} on {safe(answer['machines'])}{attempt}; {safe(answer['reason'])}"
     for step in answer["steps"]:
         yield _step(step, now)
+    for one in answer.get("findings", ()):
+        since = clock(one["stall"]["since"], now)
+        yield f"  {one['kind']} since {since}: {safe(one['stall']['evidence'])}{_cause(one)}"
     if answer["silent_machines"]:
         yield f"  silent: {safe(', '.join(answer['silent_machines']))}"
     yield from _rails(answer)
@@ -131,6 +140,8 @@ def _step(step: Json, now: datetime) -> str:
                   f"{safe(chatter['line'])}")
     if step.get("ras") and not step["ended"]:
         heard += f"\n    {safe(_of_ras(step['ras']))}"
+    if step.get("preparing"):
+        over += f"; {safe(step['preparing'])}"
     return f"  step {safe(step['step'])}: {step['tasks']} tasks, {safe(what)}; {state}{over}{heard}"
 
 
@@ -159,7 +170,7 @@ def _worker(worker: Json, now: datetime) -> list[str]:
     state = worker["finding"] or worker["state"]
     odd = sorted({p["state"] for p in worker["processes"]} & set("TtZDX"))
     odd += ["storage"] if any((p.get("wait") or {}).get("storage") for p in worker["processes"]) else []
-    gpus = ",".join(f"{g['index']}:{_busy(g['busy'])}" for g in worker["gpus"])
+    gpus = ",".join(f"{g['index']}:{busy(g['busy'])}" for g in worker["gpus"])
     return [safe(worker["worker"]), safe(worker["node"]), str(worker["pid"] or "-"),
             safe(state) + (f" ({','.join(odd)})" if odd else ""), ago(worker["last_output_at"], now), gpus or "-",
             "-" if worker["pulse"] is None else f"{worker['pulse']['per_s']:.1f}/s", span(worker["stalled_in_s"]),
@@ -197,7 +208,8 @@ def gpu_notes(gpu: Json) -> str:
 BUSY_PERCENT = 50
 
 
-def _busy(percent: float | None) -> str:
+def busy(percent: float | None) -> str:
+    """``99%``, ``?``"""
     return "?" if percent is None else f"{percent:.0f}%"
 
 
@@ -206,7 +218,9 @@ def history(answer: Json) -> Iterator[str]:
     for event in answer["events"]:
         at = moment(event["at"])
         when = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at else "-"
-        yield f"{when}  {safe(event['worker'] or event['run'])}  {safe(event['message'])}"
+        stall = event.get("details", {}).get(event.get("kind", "").replace("stalled", "stall"))
+        cause = f"; cause: {safe(stall['cause'])}" if isinstance(stall, dict) and stall.get("cause") else ""
+        yield f"{when}  {safe(event['worker'] or event['run'])}  {safe(event['message'])}{cause}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import stack_views, views
+from . import evidence_views, stack_views, views
 from .actions.node_flags import NodeFlags
 from .api_nodes import NodeApi
 from .fleet import Fleet
@@ -30,6 +30,8 @@ from .views import Json
 
 JOB = re.compile(r"(?P<run>[0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.(?P<step>\w{1,20}))?")
 HISTORY_MAX = 1000
+NUMBER_MAX = 15
+"""Digits of a finding's number."""
 
 
 class Api:
@@ -50,6 +52,7 @@ class Api:
 
     def app(self) -> Starlette:
         routes = [Route("/stalls", self._answer(self.stalls)),
+                  Route("/evidence/{number}", self._answer(self.evidence)),
                   Route("/incidents", self._answer(self.incidents_open)),
                   Route("/runs/{job}/progress", self._answer(self.progress)),
                   Route("/runs/{job}/history", self._answer(self.history)),
@@ -78,11 +81,12 @@ class Api:
         """Open findings, and how many jobs are watched."""
         found = sorted((f for f in self.passes.memory if self._may_see(request, f.job)),
                        key=lambda f: (f.since, f.key))
+        ids = self.store.evidence.ids()
         watches = {job: w for job, w in self.judging.watches.items() if self._may_see(request, job)}
         return {
-            "stalled": [views.finding(f) | {"incident": self._incident_of(f.job)} for f in found
+            "stalled": [views.finding(f) | {"id": ids.get(f.key), "incident": self._incident_of(f.job)} for f in found
                         if f.kind == "stalled"],
-            "suspects": [views.finding(f) for f in found if f.kind == "suspect"],
+            "suspects": [views.finding(f) | {"id": ids.get(f.key)} for f in found if f.kind == "suspect"],
             "stragglers": [views.straggler(f) for f in found if f.kind == "straggler"],
             "at_risk": [views.straggler(f) for f in found if f.kind == "at_risk"],
             "silent": [views.finding(f) for f in found if f.kind == "node_silent"],
@@ -97,6 +101,19 @@ class Api:
         seen = [(one, [job for job in one.jobs if self._may_see(request, job.job)]) for one in found]
         return {"incidents": [views.incident(one, jobs, self.incidents.hanging(one)) for one, jobs in seen if jobs]}
 
+    def evidence(self, request: Request) -> Json:
+        """What a finding rests on; only its owner's, for whom is not privileged."""
+        text = request.path_params["number"]
+        if not text.isascii() or not text.isdigit() or len(text) > NUMBER_MAX:
+            raise Problem(400, f'"{text[:40]}" is no finding; write its number, as astraeus stalls shows it')
+        kept = self.store.evidence.get(int(text))
+        peer: Peer | None = request.scope.get(SCOPE)
+        if kept is None or peer is None or not (self._all(request) or peer.uid == kept.uid):
+            whose = "" if self._all(request) else " of yours"
+            raise Problem(404, f"no evidence of a finding {int(text)}{whose} is kept; astraeus stalls shows the "
+                               "numbers of what is open, astraeus history --json those of what was")
+        return evidence_views.evidence(kept, self.store.evidence.stacks(kept))
+
     def progress(self, request: Request) -> Json:
         """A job's workers."""
         name, step, job = self._job(request)
@@ -109,7 +126,11 @@ class Api:
             steps = ", ".join(s.step for s in picture.job.steps) or "none yet"
             raise Problem(404, f"job {name} has no step {step}; its steps are: {steps}")
         watch = self.judging.watches.get(job)
+        ids = self.store.evidence.ids()
+        open_now = [views.finding(f) | {"kind": f.kind, "id": ids.get(f.key)} for f in self._of(job)
+                    if f.kind in ("stalled", "suspect") and step in ("", f.step)]
         return views.progress(picture, self._of(job), step) | {
+            "findings": open_now,
             "watched": watch.watched if watch else False, "reason": watch.reason if watch else ""}
 
     def history(self, request: Request) -> Json:
@@ -222,5 +243,5 @@ def _problem(status: int, sentence: str) -> Response:
 
 async def _no_such_page(request: Request, fault: Exception) -> Response:
     status = getattr(fault, "status_code", 404)
-    return _problem(status, "ask GET /stalls, /incidents, /nodes, /runs/JOB/progress, /runs/JOB/history, "
+    return _problem(status, "ask GET /stalls, /incidents, /nodes, /evidence/ID, /runs/JOB/progress, /runs/JOB/history, "
                             "/runs/JOB/stacks or /healthz")

@@ -130,6 +130,19 @@ CREATE TABLE stacks (
 CREATE INDEX stacks_job ON stacks (job, id);
 """
 
+EVIDENCE = """
+-- What a finding (id: its row) rests on: the readings when it opened or was last known better. body: JSON, deflated.
+-- uid: whose job it was, for a job's id may be given anew.
+CREATE TABLE evidence (
+    id INTEGER PRIMARY KEY,
+    job INTEGER NOT NULL,
+    uid INTEGER NOT NULL,
+    at REAL NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX evidence_job ON evidence (job, id);
+"""
+
 FLAGS = """
 -- What findings say of nodes. cleared_at: a person has dealt with the node.
 CREATE TABLE flags (
@@ -151,5 +164,5 @@ CREATE TABLE node_marks (
 );
 """
 
-MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS, INCIDENTS, STACKS, FLAGS)
+MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS, INCIDENTS, STACKS, EVIDENCE, FLAGS)
 """Their number is the database's user_version."""

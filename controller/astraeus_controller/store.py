@@ -14,6 +14,7 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from .database import Database
+from .store_evidence import StoredEvidence
 from .store_flags import StoredFlags
 from .store_incidents import StoredIncidents
 from .store_stacks import StoredStacks
@@ -110,7 +111,8 @@ class Store(Database):
 
     def __init__(self, path: str | Path, wall: Callable[[], float] = time.time, boot: str = "") -> None:
         super().__init__(path, wall, boot)
-        self.incidents, self.stacks, self.flags = StoredIncidents(self.db), StoredStacks(self.db), StoredFlags(self.db)
+        self.incidents, self.stacks = StoredIncidents(self.db), StoredStacks(self.db)
+        self.evidence, self.flags = StoredEvidence(self.db), StoredFlags(self.db)
 
     def forget(self) -> None:
         """Drop what is older than KEPT_S and over."""
@@ -122,7 +124,7 @@ class Store(Database):
             self.db.execute("DELETE FROM pieces WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM owners WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM attempts WHERE at < ?", (oldest,))
-            for part in (self.incidents, self.stacks, self.flags):
+            for part in (self.incidents, self.stacks, self.evidence, self.flags):
                 part.forget(oldest)
 
     # Findings

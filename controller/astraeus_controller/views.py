@@ -12,6 +12,7 @@ from astraeus_protocol.readings import Gpu
 
 from .judging.words import summary
 from .rules import collective_ras
+from .rules.cause import preparing
 from .rules.incident import said
 from .rules.metric import metric_of
 from .rules.picture import GpuView, JobView, Picture, ProcessView, RailClass, RailView, StepView, WorkerView
@@ -39,7 +40,9 @@ def finding(of: Finding) -> Json:
         "run": of.run, "run_name": of.run_name, "job": of.job, "step": of.step, "worker": of.worker,
         "rank": of.rank, "machine": of.node, "pid": of.pid, "rule": of.rule, "key": of.key,
         "stall": {"since": iso(of.since), "detected_at": iso(of.detected_at), "evidence": of.said,
-                  "action": of.action, "waits_on": of.details.get("waits_on") or []},
+                  "action": of.action, "waits_on": of.details.get("waits_on") or [],
+                  "cause": of.details.get("cause") or None, "cause_kind": of.details.get("cause_kind") or None,
+                  "rests_on": {"by": of.details.get("by") or None, "where": of.details.get("where") or None}},
     }
 
 
@@ -134,6 +137,7 @@ def _step(step: StepView, now: float) -> Json:
         "chatter": {"line": step.chatter.line, "every_s": step.chatter.every_s, "other_s": step.chatter.other_s}
         if step.chatter else None,
         "finished": {"line": step.finished.line, "since": iso(now - step.finished.s)} if step.finished else None,
+        "preparing": (preparing(step) or None) if step.watched and not step.ended else None,
     }
 
 

@@ -64,6 +64,10 @@ class Gpu(msgspec.Struct, omit_defaults=True):
     """Name of a reading to why the driver does not tell it."""
 
 
+XID_LOST, XID_NO_ANSWER = frozenset({79}), frozenset({119, 120})
+"""Xid events: the GPU has fallen off the bus; its firmware (GSP) does not answer."""
+
+
 class Rail(msgspec.Struct, omit_defaults=True):
     """One RDMA port of the node: /sys/class/infiniband/DEVICE/ports/PORT. Never told by a network interface's state:
     cutting IP does not cut RDMA."""
@@ -186,6 +190,19 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since it was first seen, seconds."""
 
 
+SANE_WORK = 1 << 53
+"""``last completed NCCL work: 76280750235782912`` was posted: such a number is no count of operations."""
+
+
+class Work(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank's PyTorch says of its default process group."""
+
+    rank: int
+    """The program's own."""
+    enqueued: int
+    completed: int | None = None
+
+
 class Said(msgspec.Struct, frozen=True, omit_defaults=True):
     """What NCCL, PyTorch, Gloo, MLX, XLA or vLLM said of a collective in an output file: the first of its class in
     this attempt."""
@@ -212,6 +229,9 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True):
     completed: int | None = None
     ranks: tuple[int, ...] = ()
     """Those that it names as missing or lagging."""
+    works: tuple[Work, ...] = ()
+    """Of all ranks that told it in these files: those with the lowest last enqueued work, and the one with the highest;
+    64 at most."""
 
 
 class Chatter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -257,6 +277,18 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why there are no frames."""
 
 
+class End(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last lines of a step's output, read when stacks were asked for: evidence for people, never judged."""
+
+    step: str
+    log: str = ""
+    """Path of the file."""
+    lines: list[str] = []
+    """24 at most of 200 printable characters, the newest last."""
+    unknown: str = ""
+    """Why there are none."""
+
+
 class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to a command ``stacks``, in each report until a reply shows that one arrived."""
 
@@ -267,6 +299,8 @@ class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
     taken: list[Stack] = []
     unknown: str = ""
     """Why there is nothing at all."""
+    ends: list[End] = []
+    """Of the steps whose output file is held on this node."""
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):

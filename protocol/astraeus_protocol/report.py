@@ -103,6 +103,9 @@ class Worker(msgspec.Struct, omit_defaults=True):
     """For how long its process tree has written 1 MiB or more to files at each look; 0: it does not."""
     cpu_idle_s: float | None = None
     """Since its process tree last used 5 % of a core or more."""
+    rests_s: float | None = None
+    """The batch script's task alone: for how long its process tree has held nothing but shells, sleepers and Slurm's
+    commands; 0: it holds more."""
     looked_s: float = 0
     """Since its files and its CPU were last looked at: what it did in this time is not known yet."""
     began_s: float = 0

@@ -40,11 +40,11 @@ def test_gloo(site: Site, launcher: str, fault: Fault) -> None:
         site.quiet_for([training.job], 75)
         training.end(expect="nothing")
     else:
-        stalls(training, fault.by, fault.evidence)
-        healed = {}
+        finding = stalls(training, fault.by, fault.evidence, fault.cause)
+        more = {"cause": finding["stall"]["cause"]} if fault.cause else {}
         if fault.name == "sigstop":
-            healed = heals(training)
-        training.end(expect="stalled", by=fault.by, seen=fault.seen, **healed)
+            more |= heals(training)
+        training.end(expect="stalled", by=fault.by, seen=fault.seen, **more)
 
 
 @pytest.mark.full

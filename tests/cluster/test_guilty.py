@@ -20,6 +20,8 @@ def test_a_rank_that_sleeps_is_named_among_those_that_wait_for_it(site: Site) ->
     stalled = site.wait_finding("stalled", job, timeout=80)
     assert (stalled["worker"], stalled["machine"], stalled["pid"]) == (f"{job}-5", victim.node, victim.pid)
     assert words in stalled["stall"]["evidence"]
+    assert stalled["stall"]["cause"] == "collective stuck: rank 5 does not join it"
+    assert stalled["stall"]["rests_on"]["by"] == "place"
     read = site.cluster.run(victim.node, ["astraeus-monitor", "read", "process", str(victim.pid)])
     assert read.ok, read
     assert "main thread: hrtimer_nanosleep (clock_nanosleep) in 100% of 25 samples" in read.out

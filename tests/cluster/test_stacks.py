@@ -48,5 +48,18 @@ def test_a_rank_on_a_lock_and_where_the_others_are(site: Site) -> None:
 
     stalled = site.wait_finding("stalled", job, timeout=60 + 30 - (time.monotonic() - hangs))
     assert (stalled["rank"], stalled["pid"]) == (5, victim.pid)
-    assert lines[0] in stalled["stall"]["evidence"]
+    wait_for(lambda: lines[0] in site.findings("stalled", job)[0]["stall"]["evidence"], 20, every=0.5,
+             what="who is where in the finding", saw=lambda: site.findings("stalled", job))
+    # Told from a collective that hangs: the others wait in theirs, its main thread for a lock, and no thread gets on.
+    cause = wait_for(lambda: (told := site.findings("stalled", job)[0])["stall"]["cause_kind"] == "deadlock" and told,
+                     45, every=0.5, what="the cause", saw=lambda: site.findings("stalled", job))["stall"]
+    assert cause["cause"].startswith("deadlock in Python: rank 5 waits for a lock in ")
+    assert "next_batch (ring.py:" in cause["cause"]
+    assert cause["rests_on"]["where"] == lines[0]
+    shown = site.cluster.run("ctl", ["astraeus", "evidence", str(stalled["id"])])
+    assert shown.rc == 0, shown.err
+    assert f"cause: {cause['cause']}" in shown.out
+    assert f"where: {lines[0]}" in shown.out
+    assert "ranks 0-4,6,7 on c[1-4]:" in shown.out
+    assert any(line.startswith("    step ") for line in shown.out.splitlines()), "the end of its output"
     site.cluster.run("ctl", ["scancel", str(job)])

@@ -12,6 +12,7 @@ from .conftest import RING, Site
 
 STORE = "store1:/export"
 NAME = "uses-the-store"
+CAUSE = "waiting on storage: store1:/export (mounted at /mnt/store, fuse.storefs)"
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def test_a_gang_on_one_hung_mount_names_the_store_and_is_not_stopped(store: Site
     assert stalled["rank"] is None, "all of them wait: nobody is guilty"
     said = store.findings("stalled", job)[0]["stall"]["evidence"]
     assert re.search(r"[34] of 4 ranks wait for storage: store1:/export \(mounted at /mnt/store, fuse.storefs\)", said)
+    assert store.findings("stalled", job)[0]["stall"]["cause"] == CAUSE
     declined = store.wait_event(job, "restart_declined", timeout=30)
     assert "wait for storage (store1:/export): a kill may not end it" in declined["message"]
     shown = store.cluster.scontrol_show_job(job)
@@ -78,6 +80,7 @@ def test_the_rank_whose_mount_hangs_is_named_and_the_others_wait_for_it(store: S
     assert (f"rank 2 (node {victim.node}, PID {victim.pid}) waits for storage: store1:/export "
             "(mounted at /mnt/store, fuse.storefs)") in stalled["stall"]["evidence"]
     assert "3 of 3 other ranks wait" in stalled["stall"]["evidence"]
+    assert stalled["stall"]["cause"] == CAUSE
     declined = store.wait_event(job, "restart_declined", timeout=30, having="waits for storage")
     assert f"{job}-2 waits for storage (store1:/export)" in declined["message"]
     store.cluster.heal_store([victim.node])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scorecard.causes import CAUSES
 from scorecard.hung import HUNG
 from scorecard.lookalikes import LOOKALIKES
 from scorecard.outages import OUTAGES
@@ -16,7 +17,7 @@ from scorecard.stragglers import STRAGGLERS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS, **STRAGGLERS}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS, **CAUSES, **STRAGGLERS}
 
 
 def recordings() -> dict[str, str]:

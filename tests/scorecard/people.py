@@ -65,6 +65,7 @@ def on_storage(world: World, ranks: Iterable[int], wait: Wait = NFS, at: float =
 
 FUTEX = Place("futex_do_wait", "futex", 1.0, 25, threads=7)
 RUNS = Place("", "", 1.0, 25, user=99.0, threads=7)
+POLL = Place("poll_schedule_timeout.constprop.0", "poll", 1.0, 25, threads=7)
 SPINS = Place("", "", 0.92, 25, user=15.0, system=85.0, threads=3)
 
 

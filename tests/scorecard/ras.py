@@ -37,21 +37,23 @@ RULE = {"rule": "collective_ras"}
 def rank_is_missing() -> Made:
     world = says(untied(output=every(5, FAULT), end=500), (4242, REST), missing=(5,))
     return world, expect("a rank is missing, threads that spin have no pulse", "NCCL user guide, ras.rst",
-                         suspect_within=120, worker="1001-5", rank=5, **RULE, within=160, after=120, says=[
+                         suspect_within=120, worker="1001-5", rank=5, **RULE, within=160, after=120,
+                         cause="collective stuck: rank 5 does not join it", says=[
                              "is missing: collective #4242 (AllReduce) in progress on the others"]), ""
 
 
 def rank_is_behind() -> Made:
     world = says(untied(output=every(5, FAULT), end=500), (6650, REST), (6649, (5,)))
     return world, expect("a rank launched one operation less", "marin-community/marin#7344", worker="1001-5", rank=5,
-                         suspect_within=160, **RULE, within=160, after=60, says=[
+                         suspect_within=160, **RULE, within=160, after=60,
+                         cause="collective stuck: rank 5 does not join it", says=[
                              "is behind: it has launched AllReduce #6649, the others AllReduce #6650"]), ""
 
 
 def halves_apart() -> Made:
     world = says(untied(output=every(5, FAULT), end=500), (6650, ALL[:4]), (6649, ALL[4:]))
     return world, expect("half of the gang is behind", "NVIDIA/nccl#1911", worker="1001", rank=None,
-                         suspect_within=160, **RULE, within=160, after=60, says=[
+                         suspect_within=160, **RULE, within=160, after=60, cause="collective stuck", says=[
                              "no rank stands out; NCCL: NCCL RAS: 4 of 8 ranks are behind"]), ""
 
 

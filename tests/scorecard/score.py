@@ -88,6 +88,10 @@ def _stalled(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: lis
     if not verdict["after"] <= late <= verdict["within"]:
         faults.append(f"found {late:.1f} s after the fault, "
                       f"not between {verdict['after']} and {verdict['within']}")
+    causes = [c["finding"]["details"].get("cause", "") for c in changes
+              if c["kind"] in ("open", "update") and c["finding"]["kind"] == "stalled"]
+    if causes[-1] != verdict.get("cause", causes[-1]):
+        faults.append(f"its cause is {causes[-1]!r}, not {verdict['cause']!r}")
     message = first["event"]["message"]
     faults += [f"{words!r} is not said in: {message}" for words in verdict.get("says", [])
                if words not in message]

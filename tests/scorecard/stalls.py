@@ -35,7 +35,7 @@ RANK_5 = {"worker": "1001-5", "rank": 5, "pid": 4005, "node": "c3", "rule": "col
 def member_stopped() -> Made:
     world = state(stuck(gang(), odd=(5,)), 5, "T")
     return world, expect(
-        "rank 5 of 8 is stopped by SIGSTOP, the others spin", **RANK_5, suspect_within=30, says=[
+        "rank 5 of 8 is stopped by SIGSTOP, the others spin", **RANK_5, suspect_within=30, cause="rank stopped", says=[
             "Stalled: No progress for 60s: no output since 13:02 UTC; "
             "rank 5 (node c3, PID 4005) is stopped (state T) for 60s; 7 of 7 other ranks wait"]), ""
 
@@ -51,13 +51,14 @@ def spinning_survivors() -> Made:
 def zombie() -> Made:
     world = state(stuck(gang(), odd=(5,)), 5, "Z")
     return world, expect("rank 5 is a zombie that nobody waits for", **RANK_5, suspect_within=30,
-                         says=["is a zombie (state Z)"]), ""
+                         cause="rank gone: it is a zombie", says=["is a zombie (state Z)"]), ""
 
 
 def gone_by_signal() -> Made:
     world = stuck(gang(), odd=(5,))
     world.ranks[5].exit = (FAULT, 9)
     return world, expect("rank 5 is killed, srun keeps the step", **RANK_5, suspect_within=30,
+                         cause="rank gone: killed by signal 9 (KILL)",
                          says=["rank 5 (node c3, PID 4005) is gone: killed by signal 9 (KILL); 7 of 7"]), ""
 
 
@@ -65,13 +66,14 @@ def gone_with_code() -> Made:
     world = stuck(gang(), odd=(5,))
     world.ranks[5].exit = (FAULT, 3 << 8)
     return world, expect("rank 5 exits with code 3, the others wait for it", **RANK_5,
-                         says=["is gone: exited with code 3"]), ""
+                         cause="rank gone: exited with code 3", says=["is gone: exited with code 3"]), ""
 
 
 def in_d_state() -> Made:
     world = state(stuck(gang(), odd=(5,)), 5, "D")
     return world, expect("rank 5 reads from a storage that does not answer", "aws/efs-utils#374", **RANK_5,
-                         suspect_within=60, says=["is in uninterruptible sleep (state D)"]), ""
+                         suspect_within=60, says=["is in uninterruptible sleep (state D)"],
+                         cause="in uninterruptible sleep: storage or a driver does not answer"), ""
 
 
 def local_process_stopped() -> Made:
@@ -90,7 +92,7 @@ def half_stopped() -> Made:
     for rank in range(4):
         state(world, rank, "T")
     return world, expect("half of the gang is stopped: no minority, nobody is named", worker="1001",
-                         rank=None, suspect_within=30, says=["no rank stands out"]), ""
+                         cause="ranks stopped", rank=None, suspect_within=30, says=["no rank stands out"]), ""
 
 
 def one_of_two_jobs_idle() -> Made:
@@ -113,7 +115,8 @@ def gang_idle() -> Made:
 def never_began() -> Made:
     world = World(ranks=[alone(gpus=[0, 1], busy=None)], output=every(10, 30), step="batch")
     return world, expect("the GPUs were never busy, one line at the start", fault_at=30, worker="1001-0",
-                         rule="never_began", says=["its 2 GPUs were never busy"]), SITE_60S
+                         rule="never_began", says=["its 2 GPUs were never busy"],
+                         cause="never began: its GPUs were never busy"), SITE_60S
 
 
 def restart_asked() -> Made:

@@ -110,6 +110,12 @@ class Rank:
     exit: tuple[float, int] | None = None
     killed: float | None = None
     """When one of its helpers was killed for lack of memory."""
+    rests: Times | None = None
+    """Since when a batch script's tree has held nothing but what waits; None: it holds more."""
+    on_gpu: list[tuple[float, float, list[int]]] = field(default_factory=list)
+    """(start, end, who is on each of its GPUs); None is told in between."""
+    gpu_fault: list[tuple[float, float, str]] = field(default_factory=list)
+    """(start, end, why its GPUs can't be read)."""
 
     def at(self, t: float) -> Worker:
         began = self.procs[0].pid if self.procs else 0
@@ -134,13 +140,20 @@ class Rank:
             found.oom = Oom(1, t - self.killed)
         alive = [p for p in self.procs if p.born <= t < p.until]
         found.processes = [p.at(t, local) for local, p in enumerate(alive)]
+        if self.rests is not None:
+            found.rests_s = t - self.rests(t)
+        fault = next((why for a, b, why in self.gpu_fault if a <= t < b), "")
+        if fault:
+            found.unknown = [*found.unknown, *(Unknown("gpu", f"GPU {index}: {fault}") for index in self.gpus)]
+        pids = next((pids for a, b, pids in self.on_gpu if a <= t < b), None)
         for index in self.gpus:
-            if index in self.unreadable:
+            if index in self.unreadable or fault:
                 found.gpus.append(Gpu(index=index))
                 continue
             last = self.busy(t) if self.busy else None
             idle = t if last is None else t - last
-            gpu = Gpu(index=index, busy=99.0 if idle < EVERY else 0.0, idle_s=idle, ever_busy=last is not None)
+            gpu = Gpu(index=index, busy=99.0 if idle < EVERY else 0.0, idle_s=idle, ever_busy=last is not None,
+                      pids=pids)
             more = self.told(t, index) if self.told else {}
             found.gpus.append(msgspec.structs.replace(gpu, **more) if more else gpu)
         return found

@@ -80,9 +80,16 @@ def open_text(findings: list[Finding], note: str = "") -> str:
     first = min(findings, key=lambda finding: (finding.since, finding.key))
     more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
     text = f"stalled since {clock(first.since, first.detected_at)} UTC, {place(first)}{more}"
-    if all(finding.details.get(FINISHED) for finding in findings):
-        text += ", finished but not exited"
+    text += _cause(findings)
     return f"{text}, {note}" if note else text
+
+
+def _cause(findings: list[Finding]) -> str:
+    """``, rank stopped``: the cause that all of them share, without what only its user is to read: a comment is
+    everybody's."""
+    causes = {"finished but not exited" if one.details.get(FINISHED)
+              else str(one.details.get("cause") or "").partition(":")[0] for one in findings}
+    return f", {causes.pop()}" if len(causes) == 1 and any(causes) else ""
 
 
 def closing_text(finding: Finding, until: float, note: str) -> str:

@@ -121,6 +121,7 @@ class Fleet:
             part = job.parts[node] = Part(said, now)
         part.stops = stops(part.stops, said.stopped, before, now)
         part.job, part.received, part.ended = said, now, False
+        part.look_at_gpus(now)
         for step in said.steps:
             memory = job.steps.setdefault(step.step, StepMemory())
             learn(memory, step.workers)

@@ -56,6 +56,19 @@ class Part:
         self.ended = False
         self.stops: list[Interval] = []
         self.first = self.received = now
+        self.bare_since: float | None = None
+        """Since when no process has been on any of the GPUs that are read here."""
+        self.read = False
+        """GPUs are read here, and whose processes are on them."""
+
+    def look_at_gpus(self, now: float) -> None:
+        """Take in who is on its GPUs."""
+        pids = [gpu.pids for step in self.job.steps if not step.ended for worker in step.workers for gpu in worker.gpus]
+        self.read = bool(pids) and None not in pids
+        if not self.read or any(pids):
+            self.bare_since = None
+        elif self.bare_since is None:
+            self.bare_since = now
 
 
 class StepMemory:
@@ -141,6 +154,15 @@ class Job:
     def all_heard(self) -> bool:
         """Every node of the job has reported in this attempt."""
         return len(self.parts) >= max((part.job.nodes for part in self.parts.values()), default=1)
+
+    def bare_s(self, now: float) -> float | None:
+        """For how long no process has been seen on any of its GPUs that are read; 0: there is one. None: of some it is
+        not known. On a node where nothing of it runs nobody reads GPUs: there is nothing on them."""
+        live = self.live.values()
+        some = [part for part in live if any(not step.ended and step.workers for step in part.job.steps)]
+        if not some or not all(part.read for part in some):
+            return None
+        return min(0.0 if part.bare_since is None else now - part.bare_since for part in some)
 
     @property
     def live(self) -> dict[str, Part]:

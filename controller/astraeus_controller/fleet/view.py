@@ -118,7 +118,7 @@ class View:
             rails=self.rails, rail_classes=self.rail_classes,
             rails_unknown=tuple((name, one.reason) for name in self.fresh for one in self.live[name].job.unknown
                                 if one.source == "rail"),
-            settled=job.settled(self.now),
+            all_heard=job.all_heard, bare_s=job.bare_s(self.now), settled=job.settled(self.now),
         ))
 
     def _run(self) -> str:
@@ -238,7 +238,7 @@ class View:
             state="stale" if stale and worker.state == "running" else worker.state,
             exit_status=worker.exit_status, exit_s=clock.age(worker.exit_s),
             output_s=output_s, output_at=output_at, output_to=to, quiet_s=quiet_s, quiet_at=quiet_at,
-            writing_s=worker.writing_s,
+            writing_s=worker.writing_s, rests_s=clock.known(worker.rests_s, worker.looked_s),
             cpu_idle_s=clock.known(worker.cpu_idle_s, worker.looked_s), cpu_at=clock.at(worker.cpu_idle_s),
             began_s=clock.age(worker.began_s) or 0.0,
             processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),

@@ -25,7 +25,7 @@ from ..store import Store
 from .incidents import Incidents, Turn
 from .near import near
 from .pass_ import Change, Pass
-from .words import incident_opened, incident_over
+from .words import incident_opened, incident_over, numbered
 
 log = logging.getLogger(__name__)
 SWEEP_S = 15.0
@@ -98,7 +98,7 @@ class Judging:
             if self.fleet.jobs[job].facts is None and not picture.job.ended:
                 self.inquiries.ask(job)
             self.watches[job] = _watch(picture)
-            self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act")
+            self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act", picture)
             soon = near(picture) or self.passes.straggling.pending(job)
             (self.near.add if soon else self.near.discard)(job)
             self._note_progress(picture)
@@ -192,13 +192,13 @@ class Judging:
             self.store.gave_back(job.job, job.restarts)
             self._gave_back[job.job] = job.restarts
 
-    def _carry_out(self, changes: list[Change], act: bool) -> None:
+    def _carry_out(self, changes: list[Change], act: bool, picture: Picture | None = None) -> None:
         if not changes:
             return
         held = self.incidents.held()
         try:
             with self.store.together():
-                self._store(changes, act)
+                self._store(changes, act, picture)
         except BaseException:
             self.incidents.put_back(held)
             raise
@@ -206,9 +206,9 @@ class Judging:
             log.info("history can be written again")
         self._stores = True
 
-    def _store(self, changes: list[Change], act: bool) -> None:
+    def _store(self, changes: list[Change], act: bool, picture: Picture | None) -> None:
         for change in changes:
-            self._note(change, act)
+            self._note(change, act, picture)
         stalled = [c for c in changes if c.finding.kind == "stalled" and c.kind != "check"]
         told = self._take([turn for change in stalled for turn in self._turns(change)])
         own = {change.finding.job for change in stalled}
@@ -217,8 +217,8 @@ class Judging:
         for job in told - own:
             self._annotate(job, [], self._acts(job))
 
-    def _note(self, change: Change, act: bool) -> None:
-        finding = change.finding
+    def _note(self, change: Change, act: bool, picture: Picture | None) -> None:
+        finding, event = change.finding, change.event
         if change.kind == "check":
             self.inquiries.ask(finding.job, urgent=True)
             return
@@ -229,8 +229,10 @@ class Judging:
         else:
             self.store.put_finding(finding, self.passes.offset(finding.key))
             self._own(finding)
-        if change.event is not None:
-            self.emit(change.event)
+            number = self._keep_evidence(finding, picture)
+            event = numbered(event, finding, number) if event and number else event
+        if event is not None:
+            self.emit(event)
         if change.kind in ("open", "update"):
             self.flags.note(finding, act)
         if change.kind in ("open", "update") and finding.kind == "stalled" and finding.action == "restart":
@@ -263,6 +265,12 @@ class Judging:
     def _acts(self, job: int) -> bool:
         picture = self.picture(job)
         return picture is not None and picture.job.policy.mode == "act"
+
+    def _keep_evidence(self, finding: Finding, picture: Picture | None) -> int | None:
+        held = self.fleet.jobs.get(finding.job)
+        if picture is None or held is None or not held.parts or finding.kind == "node_silent":
+            return None
+        return self.store.evidence.put(finding, next(iter(held.parts.values())).job.uid, picture)
 
     def _own(self, finding: Finding) -> None:
         held = self.fleet.jobs.get(finding.job)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from .. import rules
 from ..fleet import Fleet
+from ..rules.cause import surer
 from ..rules.conclusion import Conclusion
-from ..rules.finished import FIELD as FINISHED
 from ..rules.gpus_idle import NEVER
 from ..rules.limits import PULSE_BACK_S
+from ..rules.nothing_runs import RULE as NOTHING_RUNS
 from ..rules.picture import JobView, Picture, Policy
 from ..rules.readings import gone_quiet
-from ..rules.words import proven
 from . import ask_ras
+from .better import better_of, waits_on
 from .memory import Memory
-from .progress import NO_STEP, beats, over, progressed, ranks_of, step_of
+from .progress import NO_STEP, beats, over, progressed, rank_in, ranks_of, step_of
 from .straggling import KINDS, Straggling
 from .words import closed, opened
 
@@ -61,8 +62,9 @@ class Pass(Memory):
         """Whether an attempt's stop has begun: from its stop file to its requeue nothing is concluded of it."""
 
     def suspect_jobs(self) -> set[int]:
-        """Jobs with an open suspect or stalled finding."""
-        return {f.job for f in self._open.values() if f.kind in ("suspect", "stalled")}
+        """Jobs with an open suspect or stalled finding, whose nodes are to report often. A script that sleeps may do so
+        for days."""
+        return {f.job for f in self._open.values() if f.kind in ("suspect", "stalled") and f.rule != NOTHING_RUNS}
 
     def quiet_steps(self, jobs: Iterable[int]) -> list[str]:
         """``JOB.STEP`` of these jobs' steps most of whose processes have lost their pulse: all of their processes are
@@ -166,7 +168,8 @@ class Pass(Memory):
             new = [name for name in conclusion.workers if rank_in(name) not in covered]
             if not new:
                 for finding in [f for f in beside if f.worker == conclusion.worker]:
-                    if not _waits_on(conclusion.evidence) <= _waits_on(finding.details):
+                    if not waits_on(conclusion.evidence) <= waits_on(finding.details) or surer(
+                            conclusion.evidence.get("cause_kind"), finding.details.get("cause_kind")):
                         changes += self._refine(finding, conclusion, picture)
                 continue
             finding = self._finding(picture, conclusion, "stalled", new)
@@ -252,33 +255,17 @@ class Pass(Memory):
         return Change("open", finding, opened(finding, picture.now), why)
 
     def _refine(self, finding: Finding, conclusion: Conclusion, picture: Picture) -> list[Change]:
-        """The guilty rank became known, or is another one; last words became known that say that the training is
-        over, or no longer do; or what storage is waited for. The key stays: alerts resolve by it. A store once waited
-        for stays named: that it heals does not end the stall at once."""
-        words, old, told = conclusion.evidence.get(FINISHED), _waits_on(finding.details), _waits_on(conclusion.evidence)
-        waits_on = sorted(old | told)
-        if (conclusion.rank is None and finding.rank is not None) or (
-                conclusion.rank, conclusion.pid, words, proven(conclusion.evidence) or proven(finding.details)) == (
-            finding.rank, finding.pid, finding.details.get(FINISHED), proven(finding.details)):
-            if told <= old:
-                return []
-            said = conclusion.said if conclusion.rank == finding.rank else finding.said
-            better = msgspec.structs.replace(finding, said=said, details=finding.details | {
-                "waits_on": waits_on, "on_storage": conclusion.evidence.get("on_storage", []),
-                "no_progress_s": round(conclusion.since_s, 1)})
-            self._open[finding.key] = better
-            return [Change("update", better, opened(better, picture.now), said)]
-        action = finding.action
-        if action == "list" and conclusion.rule != NEVER:  # it is more than a run that never began: by policy again
-            action = _policy(picture.job, conclusion.step).action
-        better = msgspec.structs.replace(
-            finding, action=action, rule=conclusion.rule, worker=conclusion.worker, rank=conclusion.rank,
-            node=conclusion.node, pid=conclusion.pid, said=conclusion.said,
-            details={k: v for k, v in finding.details.items() if k != FINISHED} | conclusion.evidence | {
-                "ranks": sorted(ranks_of(finding)), "waits_on": waits_on,
-                "no_progress_s": round(conclusion.since_s, 1)})
-        self._open[finding.key] = better
-        return [Change("update", better, opened(better, picture.now), conclusion.said)]
+        """The guilty rank became known, or is another one; or what is told of it is (``judging.better``). The key
+        stays: alerts resolve by it."""
+        better = better_of(finding, conclusion)
+        if better is None:
+            return []
+        new, tell = better
+        if finding.action == "list" and new.rule != finding.rule and new.rule != NEVER:
+            # It is more than a run that never began: by policy again.
+            new = msgspec.structs.replace(new, action=_policy(picture.job, conclusion.step).action)
+        self._open[finding.key] = new
+        return [Change("update", new, opened(new, picture.now) if tell else None, new.said)]
 
     def _finding(self, picture: Picture, conclusion: Conclusion, kind: str,
                  workers: Iterable[str]) -> Finding:
@@ -302,17 +289,6 @@ class Pass(Memory):
             worker=conclusion.worker, rank=conclusion.rank, node=conclusion.node, pid=conclusion.pid,
             since=conclusion.since, detected_at=picture.now, said=conclusion.said, action=action,
             details=details)
-
-
-def rank_in(name: str) -> int:
-    """5 of ``123-5`` and of ``123_4.0-5``."""
-    return int(name.rsplit("-", 1)[1])
-
-
-def _waits_on(details: Mapping[str, object]) -> set[str]:
-    """Stores in a finding's or a conclusion's evidence."""
-    stores = details.get("waits_on")
-    return set(map(str, stores)) if isinstance(stores, list) else set()
 
 
 def _policy(job: JobView, step: str) -> Policy:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from astraeus_protocol.findings import Finding
 from msgspec import structs
 
-from ..rules import collective_stuck, gpus_idle, metric, silent, words
+from ..rules import collective_stuck, gpus_idle, metric, nothing_runs, silent, words
 from ..rules.gang import gang_of
 from ..rules.limits import PROGRESS_SLACK_S
 from ..rules.picture import Picture, StepView, WorkerView
 
 GPU_RULES = (gpus_idle.RULE, gpus_idle.NEVER)
 NO_STEP = "-"
+
+
+def rank_in(name: str) -> int:
+    """5 of ``123-5`` and of ``123_4.0-5``."""
+    return int(name.rsplit("-", 1)[1])
 
 
 def ranks_of(finding: Finding) -> set[int]:
@@ -82,6 +87,9 @@ def beats(finding: Finding, step: StepView) -> bool:
 def _worker(worker: WorkerView, finding: Finding) -> bool:
     if _printed(worker, finding) or _gpu_newer(worker, finding):
         return True
+    if finding.rule == nothing_runs.RULE:  # a script that woke up and runs something
+        on_gpus = any(gpu.told is not None and gpu.told.pids for gpu in worker.gpus)
+        return on_gpus or (bool(finding.details.get("by_tree")) and worker.rests_s == 0)
     return finding.rule == silent.RULE and _newer(worker.cpu_at, finding)
 
 

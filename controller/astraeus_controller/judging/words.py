@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from astraeus_protocol.durations import say_seconds
 from astraeus_protocol.findings import Event, Finding, Incident
+from msgspec import structs
 
 from ..rules.incident import said
 
@@ -48,6 +49,14 @@ def _no_progress_s(finding: Finding, at: float) -> float:
 def finding_field(kind: str) -> str:
     """The field of an event's details that holds the evidence: ``stall``, ``suspect``, ``node``."""
     return {"stalled": "stall", "node_silent": "node"}.get(kind, kind)
+
+
+def numbered(event: Event, finding: Finding, number: int) -> Event:
+    """The event with its finding's number, by which ``astraeus evidence`` shows what it rests on."""
+    field = finding_field(finding.kind)
+    stall = event.details.get(field)
+    more = {field: {**stall, "id": number}} if isinstance(stall, dict) else {}
+    return structs.replace(event, details={**event.details, **more})
 
 
 def closed(finding: Finding, at: float, why: str) -> Event:

@@ -9,7 +9,7 @@ import msgspec
 from astraeus_protocol.readings import Wait
 
 from .limits import D_STATE_S, DEATH_SETTLES_S, TERM_SETTLES_S
-from .picture import ProcessView, RasView, StepView, WorkerView
+from .picture import ProcessView, RasView, SaidView, StepView, WorkerView
 from .storage import storage_wait
 
 DEAD = ("X", "Z")
@@ -27,7 +27,8 @@ class Sign(msgspec.Struct, frozen=True):
 
     Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
     a closer look or a stack told (``rules.places``, ``rules.edges``, ``rules.stacks``) has a sign of the kind place,
-    idle, edges or stack; whom NCCL's RAS names (``rules.ras``), of the kind ras.
+    idle, edges or stack; whom NCCL's RAS names (``rules.ras``), of the kind ras; by its numbers (``rules.late``) late;
+    by others' words named.
     """
 
     member: Member
@@ -60,6 +61,13 @@ class Gang(msgspec.Struct, frozen=True):
     tasks: int = 0
     done: frozenset[int] = frozenset()
     """PIDs of those that exited 0, as they saw themselves."""
+    step: StepView | None = None
+    """What it is the gang of: its words tell of ranks, too."""
+
+    @property
+    def said(self) -> tuple[SaidView, ...]:
+        """What is said of a collective in its output."""
+        return self.step.said if self.step else ()
 
     @property
     def quiet(self) -> tuple[Member, ...]:
@@ -114,7 +122,7 @@ def gang_of(step: StepView) -> Gang | None:
         waiting=tuple(member for member in others if _pulse(member) == "gone"),
         beating=tuple(member for member in members if _pulse(member) == "present"),
         traced=any(m.process.traced or m.process.state == "t" for m in members),
-        ras=step.ras, tasks=step.tasks, done=done_of(step),
+        ras=step.ras, tasks=step.tasks, done=done_of(step), step=step,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .edges import by_edges
 from .gang import Gang, Sign
+from .late import by_work
 from .places import by_idleness, by_place
 from .ras import by_ras
 from .stacks import by_stacks
@@ -39,7 +40,7 @@ def by_state(gang: Gang) -> tuple[Sign, ...]:
 
 
 Evidence = Callable[[Gang], tuple[Sign, ...]]
-EVIDENCE: tuple[Evidence, ...] = (by_ras, by_place, by_idleness, by_edges, by_stacks)
+EVIDENCE: tuple[Evidence, ...] = (by_ras, by_work, by_place, by_idleness, by_edges, by_stacks)
 """Asked in this order where states name nobody, and only once the pulse of most others is gone. Whoever adds one says
 by ``Sign.words`` what it saw."""
 

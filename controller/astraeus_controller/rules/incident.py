@@ -15,6 +15,7 @@ from astraeus_protocol.findings import Finding, Incident
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # type: ignore[import-untyped]
 
 from .limits import BREAKER_WINDOW_S, INCIDENT_WINDOW_S
+from .nothing_runs import RULE as NOTHING_RUNS
 
 STORAGE, NODES, BREAKER = "storage", "nodes", "breaker"
 STRENGTH = (BREAKER, NODES, STORAGE)
@@ -31,9 +32,10 @@ def mounts_of(finding: Finding) -> frozenset[str]:
 def nodes_of(finding: Finding) -> frozenset[str]:
     """The nodes that it points at: the guilty rank's, or the whole step's where no rank stands out.
 
-    Two jobs that share many nodes, each with a guilty rank on a node of its own, share no cause.
+    Two jobs that share many nodes, each with a guilty rank on a node of its own, share no cause. Nor do two whose
+    scripts sleep: no node did that.
     """
-    return unfold(finding.node)
+    return frozenset() if finding.rule == NOTHING_RUNS else unfold(finding.node)
 
 
 @lru_cache(maxsize=4096)  # a wave holds each of its findings against the others

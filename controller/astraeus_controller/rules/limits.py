@@ -123,6 +123,27 @@ TABLE: tuple[Limit, ...] = (
     Limit("RAS_STILL_S", 30, "s",
           "operation counts that differ must stand still for so long, with all ranks of the communicator running",
           "ranks launch one after the other: in a run that moves counts differ at most looks"),
+    Limit("NOTHING_RUNS_S", 300, "s",
+          "GPUs that are held and that no process uses for so long are a suspect",
+          "between two steps of a script a minute may pass, and a look comes each 15 s"),
+    Limit("AT_WORK_S", 30, "s",
+          "who used 5 % of a core within this time works",
+          "two looks: tokenising and compiling use a core without a pause"),
+    Limit("PREPARES_MAX_S", 21600, "s",
+          "for so long at most a rank 0 that works before the first collective keeps who waits for it from a stall",
+          "a tokeniser that was posted had 4 h 48 min to go"),
+    Limit("FIRST_WORK", 5, "operations",
+          "words of one of so many first operations are of a start",
+          "barriers while rank 0 tokenises: their watchdogs spoke of operation 2"),
+    Limit("WORKS_PERCENT", 5, "%",
+          "a process that uses so much of a core works, a GPU so busy is used",
+          "as the monitor counts both"),
+    Limit("OOM_BEFORE_S", 300, "s",
+          "a kill for lack of memory so long before the last progress, or later, may be why a step hangs",
+          "what was loaded ahead is trained on before the loader that died is missed"),
+    Limit("NO_THREAD_CPU", 2, "% of a core",
+          "a process that uses this or less has no thread that gets on",
+          "ranks that hung on a lock used 0.5 % at most, for the threads of their libraries that look now and then"),
     Limit("WARMUP_S", 600, "s",
           "stragglers are looked for once every worker of the gang has run for so long",
           "compiling, caches that fill, and ranks that start one after the other make the first minutes uneven"),
@@ -237,6 +258,13 @@ RAIL_ERRORS_RATIO = _VALUES["RAIL_ERRORS_RATIO"]
 RAS_KNOWN_S = _VALUES["RAS_KNOWN_S"]
 RAS_LOOKS = int(_VALUES["RAS_LOOKS"])
 RAS_STILL_S = _VALUES["RAS_STILL_S"]
+NOTHING_RUNS_S = _VALUES["NOTHING_RUNS_S"]
+AT_WORK_S = _VALUES["AT_WORK_S"]
+PREPARES_MAX_S = _VALUES["PREPARES_MAX_S"]
+FIRST_WORK = _VALUES["FIRST_WORK"]
+WORKS_PERCENT = _VALUES["WORKS_PERCENT"]
+OOM_BEFORE_S = _VALUES["OOM_BEFORE_S"]
+NO_THREAD_CPU = _VALUES["NO_THREAD_CPU"]
 WARMUP_S = _VALUES["WARMUP_S"]
 STRAGGLER_PASSES = int(_VALUES["STRAGGLER_PASSES"])
 PASS_APART_S = _VALUES["PASS_APART_S"]

@@ -135,6 +135,9 @@ class WorkerView(msgspec.Struct, frozen=True):
     quiet_s: float | None = None
     """Where its output is not known: since its processes last wrote a byte to anything."""
     quiet_at: float | None = None
+    rests_s: float | None = None
+    """A batch script's task: for how long its tree has held nothing but shells, sleepers and Slurm's commands; 0: it
+    holds more."""
 
 
 class SaidView(msgspec.Struct, frozen=True):
@@ -242,6 +245,10 @@ class JobView(msgspec.Struct, frozen=True):
     """By ``Rail.kind``, of the classes that the job has."""
     rails_unknown: tuple[tuple[str, str], ...] = ()
     """(node, why some of its rails could not be read)"""
+    all_heard: bool = True
+    """Every node of it has reported in this attempt."""
+    bare_s: float | None = None
+    """For how long no process has been seen on any of its GPUs that are read; 0: there is one. None: not known."""
     settled: bool = True
     """Every node was heard, and for long enough to have told what ties its ranks: a stall may open."""
 

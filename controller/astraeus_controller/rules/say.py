@@ -137,10 +137,10 @@ def size(count: int) -> str:
 
 def for_storage(wait: Wait) -> str:
     """``for storage: store1:/export (mounted at /data, nfs4)``; ``for storage: nfs`` where the mount is not known."""
-    return f"for storage: {_store(wait)}"
+    return f"for storage: {store(wait)}"
 
 
-def _store(wait: Wait) -> str:
+def store(wait: Wait) -> str:
     return f"{wait.mount} (mounted at {wait.at}, {wait.kind})" if wait.mount else wait.kind
 
 
@@ -150,7 +150,7 @@ def many_on_storage(step: StepView, guilty: Sequence[Sign]) -> str:
     waits = storage_waits(step.workers)
     if all(id(process) in told for _, process, _ in waits):
         return ""
-    stores = list(dict.fromkeys(_store(wait) for _, _, wait in waits))
+    stores = list(dict.fromkeys(store(wait) for _, _, wait in waits))
     if len(stores) > NAMED_AT_MOST:
         stores[NAMED_AT_MOST:] = [f"{len(stores) - NAMED_AT_MOST} more"]
     count, of, noun = len({worker.rank for worker, _, _ in waits}), len(step.workers), "ranks"

@@ -67,7 +67,7 @@ def for_step(step: StepView, gang: Gang | None, guilty: Sequence[Sign], progress
         pid=first.process.pid if first else None,
         since_s=progress.age, since=progress.at, said=said,
         workers=tuple(w.name for w in workers), gang=gang is not None,
-        evidence=evidence | _of_gang(step, gang) | {
+        evidence=evidence | _of_gang(step, gang) | rests_on(gang, guilty) | {
             "guilty_nodes": sorted({sign.member.worker.node for sign in guilty})})
 
 
@@ -100,7 +100,14 @@ def _single(step: StepView, judged: Judged, now: float, rule: str, looks: str) -
     return Conclusion(
         verdict=STALLED, rule=rule, step=step.step, worker=worker.name, rank=worker.rank, node=worker.node,
         pid=pid, since_s=progress.age, since=progress.at, said=said, workers=(worker.name,),
-        evidence=_evidence(step, output, [worker]) | _of_gang(step, None) | {"waits_on": storage.stores([worker])})
+        evidence=_evidence(step, output, [worker]) | _of_gang(step, None) | rests_on(None, signs) | {
+            "waits_on": storage.stores([worker])})
+
+
+def rests_on(gang: Gang | None, guilty: Sequence[Sign]) -> dict[str, object]:
+    """``by``: the kind of evidence that names the guilty rank, "" where nobody stands out; ``where``: who is where in
+    Python, where the stacks were read."""
+    return {"by": guilty[0].kind if guilty else "", "where": stacks.where(gang) if gang else ""}
 
 
 def _evidence(step: StepView, output: Last, workers: Sequence[WorkerView]) -> dict[str, object]:

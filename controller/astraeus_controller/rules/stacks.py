@@ -91,11 +91,17 @@ def fresh(gang: Gang) -> list[tuple[Member, Frames]]:
 
 def seen(gang: Gang, guilty: Sequence[Sign]) -> str:
     """``3 ranks in all_reduce (train.py:88) · rank 5 in next_batch (loader.py:41)``, beside what named somebody, or
-    where nobody stands out; "" where it is said already, or all are in one place."""
-    groups = grouped(found := fresh(gang))
-    if len(groups) < 2 or any(sign.kind == "stack" for sign in guilty):
+    where nobody stands out; "" where it is said already, or all are in one place beside who is named."""
+    groups = grouped(fresh(gang))
+    if (len(groups) < 2 and guilty) or any(sign.kind == "stack" for sign in guilty):
         return ""
-    return sentence(groups, labels([member for member, _ in found]))
+    return where(gang)
+
+
+def where(gang: Gang) -> str:
+    """Who is where, of a gang that waited while its stacks were read; "" where that is not known."""
+    found = fresh(gang)
+    return sentence(grouped(found), labels([member for member, _ in found])) if found else ""
 
 
 def at_prompt(stack: StackView, gone_s: float | None) -> bool:

@@ -14,7 +14,9 @@ from . import say
 from .conclusion import Conclusion
 from .gang import DEAD, Gang, Member, Sign
 from .guilty import culprits
+from .late import signs as late
 from .limits import COLLECTIVE_MAX_S, SAID_NEW_S, SAID_OVER_S
+from .members import member_of
 from .picture import Picture, SaidView, StepView, WorkerView
 from .readings import Last, output_of_all, writes
 from .shape import STALLED, for_step, unknown_of
@@ -95,20 +97,10 @@ def _may(step: StepView) -> bool:
 
 
 def _gone(step: StepView, one: SaidView) -> bool:
-    members = [_member(step, one.said.rank)] if one.worker is None else [
+    members = [member_of(step, one.said.rank)] if one.worker is None else [
         Member(w, p) for w in step.workers if w.rank == one.worker for p in w.processes]
     known = [member for member in members if member is not None]
     return bool(known) and all(m.worker.state != "running" or m.process.state in DEAD for m in known)
-
-
-def _member(step: StepView, rank: int | None) -> Member | None:
-    """The process of a program's own rank; a worker's rank where it has one process and no rank of its own."""
-    for worker in step.workers:
-        for process in worker.processes:
-            if rank is not None and process.rank == str(rank):
-                return Member(worker, process)
-    return next((Member(worker, worker.processes[0]) for worker in step.workers if worker.rank == rank
-                 and len(worker.processes) == 1 and not worker.processes[0].rank), None)
 
 
 def _conclude(picture: Picture, step: StepView, gang: Gang | None, proof: SaidView, output: Last, verdict: str,
@@ -116,8 +108,9 @@ def _conclude(picture: Picture, step: StepView, gang: Gang | None, proof: SaidVi
     guilty: tuple[Sign, ...] = culprits(gang) if gang else ()
     if guilty and gang is not None:
         whose = say.of_gang(step, gang, guilty)
+    elif not (guilty := _named(step)) and (guilty := late(step.said, step, _size(step))):
+        whose = f"{say.named(guilty)}; {guilty[0].rest}"
     else:
-        guilty = _named(step)
         names = [f"{say.who(sign.member)} is missing" for sign in guilty[:say.NAMED_AT_MOST]]
         if len(guilty) > say.NAMED_AT_MOST:
             names.append(f"{len(guilty) - say.NAMED_AT_MOST} more are missing")
@@ -131,13 +124,17 @@ def _conclude(picture: Picture, step: StepView, gang: Gang | None, proof: SaidVi
     return structs.replace(found, gang=True)  # who waits for a collective is tied, whatever sockets tell
 
 
+def _size(step: StepView) -> int:
+    return max(step.tasks, sum(len(worker.processes) for worker in step.workers))
+
+
 def _named(step: StepView) -> tuple[Sign, ...]:
     """Ranks that words name as missing, where they are a minority."""
     ranks = sorted({rank for one in step.said if one.said.kind in PROOF for rank in one.said.ranks})
-    of = max(step.tasks, sum(len(worker.processes) for worker in step.workers))
+    of = _size(step)
     if 2 * len(ranks) >= of and (len(ranks), of) != (1, 2):
         return ()
-    return tuple(Sign(member, "named", None) for rank in ranks if (member := _member(step, rank)))
+    return tuple(Sign(member, "named", None) for rank in ranks if (member := member_of(step, rank)))
 
 
 def _said(proof: SaidView, now: float) -> str:
@@ -166,5 +163,5 @@ def _kept(one: SaidView) -> dict[str, object]:
 def speaker(step: StepView, worker: WorkerView) -> SaidView | None:
     """What is said in a worker's name: in its own file, or by its rank in the step's."""
     mine = [one for one in step.said if one.worker == worker.rank or (
-        one.worker is None and (found := _member(step, one.said.rank)) is not None and found.worker is worker)]
+        one.worker is None and (found := member_of(step, one.said.rank)) is not None and found.worker is worker)]
     return mine[0] if mine else None

@@ -12,17 +12,18 @@ from functools import partial
 
 import msgspec
 from astraeus_protocol import report
-from astraeus_protocol.readings import Stack, ThreadStack
+from astraeus_protocol.readings import End, Stack, ThreadStack
 
 from ..clock import Clock
 from ..host.procfs import Proc
 from ..log import say, say_once
-from ..probes import pyspy
+from ..probes import pyspy, tail
 from ..probes.children import BUSY, Probes
 from ..sources.process import ProcessWatch
 from ..watch.job import JobWatch
 from ..watch.step import StepWatch
 from ..watch.worker import WorkerWatch
+from . import tails
 
 AT_MOST = 64
 """Worker processes of a job that are read; the others are unknown."""
@@ -45,15 +46,18 @@ class Asked:
         self.taken: list[Stack] = []
         self.at = 0.0
         self.unknown = ""
+        self.ends: list[End] = []
+        self.reading = 0
+        """Ends of outputs that are being read for it."""
         self.done = self.told = False
 
     def record(self, now: float) -> report.Stacks | None:
         """For the report; None where there is nothing to tell."""
-        if not self.done or self.told:
+        if not self.done or self.told or self.reading:
             return None
         age = round(now - self.at, 2)
         return report.Stacks(self.command.ask, self.command.native,
-                             [msgspec.structs.replace(stack, s=age) for stack in self.taken], self.unknown)
+                             [msgspec.structs.replace(stack, s=age) for stack in self.taken], self.unknown, self.ends)
 
 
 class Stacks:
@@ -77,6 +81,7 @@ class Stacks:
             known.told = False
             return known.done
         self.of[job.job] = Asked(command)
+        self._read_ends(job, self.of[job.job])
         if job not in self._waiting:
             self._waiting.append(job)
         self.next()
@@ -125,6 +130,25 @@ class Stacks:
             self._waiting.append(job)
         elif why:
             self._answer(job, asked, [], why)
+
+    def _read_ends(self, job: JobWatch, asked: Asked) -> None:
+        """The last lines of its steps' output, beside the stacks: both are evidence of the same moment."""
+        for step in job.steps.values():
+            source = tails.source(job, step) if asked.command.step in ("", step.step) else None
+            if source is None:
+                continue
+            log = source.ask.path
+            why = self.probes.start(f"end {job.job}.{step.step}", partial(tail.lines, self.proc, source.ask),
+                                    partial(self._end_read, job, asked, step, log))
+            asked.reading += not why
+            if why:
+                asked.ends.append(tails.end(step, log, [], why))
+
+    def _end_read(self, job: JobWatch, asked: Asked, step: StepWatch, log: str, lines: list[bytes], why: str) -> None:
+        asked.reading -= 1
+        asked.ends.append(tails.end(step, log, lines, why))
+        if asked.done and not asked.reading and self.of.get(job.job) is asked:
+            self.soon()
 
     def program(self) -> tuple[str, str]:
         """(py-spy's path, why it can't be run)."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+from astraeus_protocol.readings import End
 
-from ..probes.tail import DECODER, TailAsk, TailLook
+from ..plain import plain
+from ..probes.tail import DECODER, LINES, TailAsk, TailLook
 from ..sources import last_words
+from ..sources.finished import SHOWN
 from ..sources.words import PATIENCE_S
 from ..watch.job import JobWatch
 from ..watch.step import StepWatch, integer
@@ -47,10 +50,22 @@ def ask(job: JobWatch, step: StepWatch, now: float) -> TailAsk | None:
     return found.ask
 
 
+def look_of(lines: list[bytes], why: str) -> TailLook:
+    """What the child said, or that it did not."""
+    try:
+        return DECODER.decode(lines[0]) if lines else TailLook(fault=why or "no answer")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return TailLook(fault="the answer can't be read")
+
+
+def end(step: StepWatch, log: str, lines: list[bytes], why: str) -> End:
+    """Its last lines, for a report: another's text, whatever it says."""
+    look = look_of(lines, why)
+    return End(step.step, plain(log[:SHOWN * 2]), [plain(line[:SHOWN]) for line in look.lines[-LINES:]],
+               plain(look.fault[:SHOWN]))
+
+
 def take(step: StepWatch, lines: list[bytes], why: str) -> None:
     """Take in what the child said, or that it did not."""
-    try:
-        look = DECODER.decode(lines[0]) if lines else TailLook(fault=why or "no answer")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        look = TailLook(fault="the answer can't be read")
+    look = look_of(lines, why)
     step.words.see(look.what, look.line, look.fault)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from astraeus_protocol import report
 
-from .nccl_log import RANKING, Word, joined
+from .nccl_log import RANKING, Word, joined, told
 
 
 class Heard(msgspec.Struct):
@@ -32,5 +32,5 @@ def said(files: Iterable[dict[str, Heard]], now: float) -> list[report.Said]:
     return [report.Said(
         kind=kind, stack=one.word.stack, line=one.word.line, s=round(now - one.at, 2), last_s=round(now - one.last, 2),
         rank=one.word.rank, op=one.word.op, seq=one.word.seq, ran_ms=one.word.ran_ms, enqueued=one.word.enqueued,
-        completed=one.word.completed, ranks=one.word.ranks[:64])
+        completed=one.word.completed, ranks=one.word.ranks[:64], works=told(one.word.works))
         for kind in RANKING if (one := found.get(kind))]

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import msgspec
+from astraeus_protocol.readings import SANE_WORK, Work
 
 from ..plain import plain
 
@@ -27,8 +28,8 @@ LINE_MAX = 400
 """Characters of a line that are kept."""
 RANKS_MAX = 64
 """Ranks of one line that are kept."""
-SANE_WORK = 1 << 53
-"""``last completed NCCL work: 76280750235782912`` was posted: such a number is no number."""
+WORKS_MAX, WORKS_TOLD = 1024, 64
+"""Ranks whose numbers are kept, and that are told."""
 
 
 class Word(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,12 +49,16 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     completed: int | None = None
     ranks: tuple[int, ...] = ()
     """Those that the line names as missing or lagging."""
+    works: tuple[Work, ...] = ()
+    """Of each rank that told it of the default process group, the last that it enqueued and completed."""
 
 
 _MARK = re.compile(
     rb"(?:\[rank(?P<outer>\d+)\]: ?)?\[[EWIF][\d :.]*ProcessGroupNCCL\.cpp:\d+\] ?"
     rb"(?:\[(?P<inside>[^\]\n]{0,200})\] ?){0,2}")
 _RANK = re.compile(rb"\bRank (\d+)")
+_DEFAULT_GROUP = re.compile(rb"\bdefault_pg\b|\bPG (?:ID )?0 ")
+"""Of any other group the numbers count something else, and the rank is the group's."""
 _WATCHDOG = (
     rb"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
     rb"(?:, NumelIn=\d+, NumelOut=\d+)?, Timeout\(ms\)=\d+\) ran for (?P<ran>\d+) milliseconds before timing out")
@@ -156,9 +161,15 @@ def classify(line: bytes) -> Word | None:
         for kind, pattern in _marked():
             found = pattern.match(line, mark.end())
             if found:
-                inside = _RANK.search(mark["inside"] or b"")
+                marked = mark["inside"] or b""
+                inside = _RANK.search(marked)
                 rank = inside[1] if inside else mark["outer"] or _labelled(line)
-                return _word(kind, "nccl", line[mark.start():], found, rank)
+                word = _word(kind, "nccl", line[mark.start():], found, rank)
+                whole = b"PG " not in marked or _DEFAULT_GROUP.search(marked)
+                own = _number(mark["outer"] or rank)
+                if whole and own is not None and word.enqueued is not None:
+                    word = msgspec.structs.replace(word, works=(Work(own, word.enqueued, word.completed),))
+                return word
     for kind, stack, pattern in _free():
         found = pattern.search(line)
         if found:
@@ -180,11 +191,29 @@ def joined(first: Word | None, later: Word) -> Word:
     operation timed out in one line, and which work was completed in the next."""
     if first is None:
         return later
+    if later.works:
+        first = msgspec.structs.replace(first, works=_together(first.works, later.works))
     if None not in (first.rank, later.rank) and first.rank != later.rank:
         return first if first.ranks or not later.ranks else msgspec.structs.replace(first, ranks=later.ranks)
     missing = {name: value for name in _NUMBERS if (value := getattr(later, name)) not in (None, "", ())
                and getattr(first, name) in (None, "", ())}
     return msgspec.structs.replace(first, **missing) if missing else first
+
+
+def _together(some: tuple[Work, ...], more: tuple[Work, ...]) -> tuple[Work, ...]:
+    """One for each rank, the newest; as many as are kept."""
+    found = {work.rank: work for work in some}
+    for work in more:
+        known = found.get(work.rank)
+        if known.enqueued <= work.enqueued if known else len(found) < WORKS_MAX:
+            found[work.rank] = work
+    return tuple(found.values())
+
+
+def told(works: tuple[Work, ...]) -> tuple[Work, ...]:
+    """Those with the lowest numbers and the one with the highest, for a report."""
+    ordered = sorted(works, key=lambda work: (work.enqueued, work.rank))
+    return tuple(ordered if len(ordered) <= WORKS_TOLD else [*ordered[:WORKS_TOLD - 1], ordered[-1]])
 
 
 _NUMBERS = ("rank", "op", "seq", "ran_ms", "enqueued", "completed", "ranks")

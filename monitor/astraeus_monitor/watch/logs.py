@@ -52,6 +52,8 @@ class FileLog(msgspec.Struct):
     fault: str = ""
     chatter: Chatter | None = None
     read_at: float = 0.0
+    passed_over: bool = False
+    """It grew at the look before, and was left for the next one."""
     waits: bool = False
     """Nothing of it was read the last time, for others took all the time there was: it comes first."""
 
@@ -95,8 +97,7 @@ class JobLogs:
 
     def ask(self, job: JobWatch, now: float, *, looked: bool = True) -> FollowAsk | None:
         """What is to be read on. ``looked``: a look has just told how the files stand."""
-        asks = []
-        held = self._held(job)
+        asks, held = [], self._held(job)
         for ino, one in held.items():
             log = self.files.get(ino)
             if log is None:
@@ -109,9 +110,15 @@ class JobLogs:
             if not (moved or log.behind or (looked and log.rest)):
                 continue
             step = job.steps[one.owner[0]]
+            ignore = self.patterns(job, step)
+            # Of a file that grows and grows each second look is enough: its end is read once it stands still.
+            unsure = log.behind or log.passed_over or ignore or log.words
+            log.passed_over = bool(moved and log.positions and not unsure)
+            if log.passed_over:
+                continue
             asks.append(FileAsk(
                 ino, one.path, one.holders, log.offset, max(one.positions), log.before,
-                settle=looked and not moved and not log.behind, ignore=self.patterns(job, step),
+                settle=looked and not moved and not log.behind, ignore=ignore,
                 tasks=integer(step.facts.get("tasks"), 1) if one.owner[1] is None else 0))
             log.positions = one.positions if looked else log.positions
         unheld = [ino for ino in self.files if ino not in held]

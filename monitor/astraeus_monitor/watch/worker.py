@@ -15,6 +15,7 @@ from ..probes.look import File, TaskLook
 from ..sources import output as out
 from ..sources.metric import MetricClock
 from ..sources.process import ProcessWatch, Roster
+from ..sources.rests import Rests
 from ..sources.written import TreeCpu, Written
 
 HERTZ = os.sysconf("SC_CLK_TCK")
@@ -63,6 +64,7 @@ class WorkerWatch:
         """The next look is to read all its sockets."""
         self.absent_since: float | None = None
         self.oom = OomWatch()
+        self.rests = Rests()
 
     @property
     def holds_all(self) -> bool:
@@ -95,6 +97,8 @@ class WorkerWatch:
             self.to, self.inlets = seen.to, seen.inlets
         self.outs = {p.id: p.outs for p in seen.procs if not p.aside}
         self.quiet.see(seen.procs, now)
+        if seen.step == "batch":
+            self.rests.see(seen.procs, now)
         self.tree = [p.id for p in seen.procs]
         self.holds_gpu = {p.id: p.gpu for p in seen.procs}
         self.launchers.update(self.cpu.see(seen.procs, now))
@@ -147,7 +151,9 @@ class WorkerWatch:
             rank=self.rank, local=self.local, pid=self.pid, start=self.start, state=self.state,
             exit_status=self.exit_status, exit_s=None if self.running else rounded(now - self.exit_at),
             output_s=rounded(output_s), writing_s=rounded(writing_s), cpu_idle_s=rounded(cpu_idle_s),
-            quiet_s=rounded(quiet_s), output_to=self.to or "" if self.running else "",
+            quiet_s=rounded(quiet_s),
+            rests_s=rounded(self.rests.seconds(now)) if self.running and not self.missed else None,
+            output_to=self.to or "" if self.running else "",
             looked_s=round(now - self.looked_at, 2), began_s=round(now - self.began, 2),
             processes=[p.record(now, HERTZ, ties=ties) for p in self.roster.processes],
             gpus=gpus[0] if self.running else [], metrics=[clock.record(now) for clock in metrics],
@@ -173,7 +179,7 @@ class WorkerWatch:
             "processes": [p.save() for p in self.roster.processes], "file": self.has_file, "tree": self.tree,
             "metrics": [clock.save() for clock in self.metrics.values()],
             "quiet": self.quiet.save(), "to": self.to, "outs": [[*key, fds] for key, fds in self.outs.items()],
-            "oom": [self.oom.first, self.oom.last, self.oom.at]}
+            "oom": [self.oom.first, self.oom.last, self.oom.at], "rests": [self.rests.since, self.rests.known]}
 
     def load(self, saved: dict[str, Any]) -> None:
         """From the clock file, if it is of the same process."""
@@ -189,6 +195,7 @@ class WorkerWatch:
         self.outs = {(int(pid), int(start)): [int(fd) for fd in fds] for pid, start, fds in saved.get("outs", ())}
         self.tree = [(int(pid), int(start)) for pid, start in saved["tree"]]
         self.metrics = {clock.name: clock for clock in map(MetricClock.load, saved.get("metrics", ()))}
+        self.rests.since, self.rests.known = saved.get("rests", (None, False))
         self.oom.first, self.oom.last, self.oom.at = saved.get("oom", (None, None, 0.0))
         self.roster.processes = [ProcessWatch.load(p, self.roster.window_s) for p in saved["processes"]]
         self.roster.settled = bool(self.roster.processes)

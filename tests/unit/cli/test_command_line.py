@@ -19,6 +19,9 @@ def test_lines() -> None:
     assert list(text.stalls(answer, NOW)) == [
         "STALLED  123-5 (run 123 llm, on c3) since 14:02: no output since 14:02 UTC; rank 5 …",
         "SUSPECT  124-1 (run 123, on c3) since 14:02: no output since 14:02 UTC; rank 5 …"]
+    told = STALL | {"id": 17, "incident": 3, "stall": STALL["stall"] | {"cause": "rank \x1bstopped"}}
+    assert next(text.stalls({"stalled": [told]}, NOW)).endswith(
+        "; rank 5 …; cause: rank \\x1bstopped; evidence 17; incident 3")
     yesterday = STALL | {"stall": {"since": "2026-11-28T23:50:00Z", "evidence": "x"}}
     assert "since 2026-11-28 23:50: x" in next(text.stalls({"stalled": [yesterday]}, NOW))
 
@@ -72,6 +75,9 @@ def test_incidents() -> None:
 def test_history() -> None:
     events = {"events": [{"at": "2026-11-29T14:14:05Z", "worker": "123-5", "run": "123", "message": "Stalled: a\nb"}]}
     assert list(text.history(events)) == ["2026-11-29 14:14:05  123-5  Stalled: a\\nb"]
+    [event] = events["events"]
+    told = {"events": [event | {"kind": "stalled", "details": {"stall": {"cause": "rank stopped"}}}]}
+    assert list(text.history(told)) == ["2026-11-29 14:14:05  123-5  Stalled: a\\nb; cause: rank stopped"]
 
 
 def test_no_controller(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

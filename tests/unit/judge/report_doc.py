@@ -13,9 +13,8 @@ from astraeus_protocol import readings, report
 DOC = Path(__file__).parents[3] / "docs" / "report.md"
 BEGIN, END = "<!-- fields -->\n", "<!-- /fields -->\n"
 ORDER = ("Report", "Job", "Step", "Worker", "Metric", "Oom", "Process", "Wait", "Place", "Edge", "Finished", "Said",
-         "Chatter", "Ras", "RasComm", "RasGroup", "RasRank", "Gpu", "Rail", "Unknown",
-         "Stacks", "Stack", "ThreadStack", "Reply", "StopFile", "DropJob",
-         "TakeStacks")
+         "Work", "Chatter", "Ras", "RasComm", "RasGroup", "RasRank", "Gpu", "Rail", "Unknown",
+         "Stacks", "Stack", "ThreadStack", "End", "Reply", "StopFile", "DropJob", "TakeStacks")
 
 
 def tables() -> str:

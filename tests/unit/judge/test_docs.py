@@ -13,6 +13,7 @@ from astraeus_controller.rules import (
     gpus_idle,
     metric,
     node_silent,
+    nothing_runs,
     silent,
     spin_power,
     suspect,
@@ -32,7 +33,7 @@ def test_numbers_are_the_tables() -> None:
 
 def test_every_rule_has_its_heading() -> None:
     names = {collective_stuck.RULE, gpus_idle.RULE, gpus_idle.NEVER, metric.RULE, node_silent.RULE, silent.RULE,
-             suspect.RULE, spin_power.RULE, words.RULE, collective_ras.RULE}
+             suspect.RULE, spin_power.RULE, words.RULE, collective_ras.RULE, nothing_runs.RULE}
     assert names <= set(re.findall(r"^#+ `(\w+)`$", RULES, re.MULTILINE))
 
 

@@ -405,3 +405,22 @@ def test_a_node_that_never_reports_does_not_hold_back_for_ever() -> None:
     f = fleet()
     f.report(report(job(step(task(0), tasks=2), nodes=2)), 100)
     assert one(f, 160).job.settled
+
+
+def test_since_when_nobody_is_on_the_gpus() -> None:
+    def held(pids: list[int] | None, seq: int, *, node: str = "c1", steps: bool = True) -> Report:
+        batch = step(task(0, gpus=[Gpu(0, pids=pids), Gpu(1, pids=[])], rests_s=40.0, looked_s=10.0), name="batch")
+        return report(job(*([batch] if steps else []), nodes=2, gpus=[0, 1]), node=node, seq=seq)
+
+    f = fleet()
+    f.report(held([4000], 1), 100)
+    assert (one(f, 100).job.bare_s, one(f, 100).job.all_heard) == (0.0, False)
+    f.report(held([], 1, node="c2", steps=False), 100)  # nothing of it runs there: nobody reads its GPUs
+    f.report(held([], 2), 115)
+    f.report(held([], 3), 130)
+    assert (one(f, 140).job.bare_s, one(f, 140).job.all_heard) == (25.0, True)
+    assert only(f, 140).workers[0].rests_s == 30.0, "up to the last look"
+    f.report(held(None, 4), 145)
+    assert one(f, 145).job.bare_s is None, "of one GPU it is not known"
+    f.report(held([], 5), 160)
+    assert one(f, 175).job.bare_s == 15.0, "it begins anew"

@@ -35,6 +35,9 @@ def see(lab: Lab, files: dict[int, list[File]], shared: list[File] | None = None
 
 
 def ask(lab: Lab, **more: bool) -> FollowAsk | None:  # noqa: F811
+    """What is asked, as at a look at which no file is passed over."""
+    for log in lab.job.logs.files.values():
+        log.passed_over = True
     return lab.job.logs.ask(lab.job, lab.now, **more)
 
 
@@ -224,3 +227,14 @@ def test_what_was_asked_when_the_monitor_was_killed_is_asked_again(lab: Lab) -> 
     answer(lab, asked, FileRead(12, 90, words=[WORD]), Counted(12, True))
     told = lab.record().steps[0].workers[0]
     assert ([one.kind for one in told.said], told.output_s) == (["stuck"], 15)
+
+
+def test_of_a_file_that_grows_on_each_second_look_is_enough(lab: Lab) -> None:  # noqa: F811
+    asked = []
+    for at in (50, 60, 70, 80, 80):
+        see(lab, {2: [File("/log", 12, at)]})
+        one = lab.job.logs.ask(lab.job, lab.now)
+        asked.append([file.pos for file in one.files] if one else [])
+        if one:
+            answer(lab, one, FileRead(12, at, b""))
+    assert asked == [[50], [], [70], [], [80]], "its end is read once it stands still"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from astraeus_monitor.sources.nccl_log import Log, words
+from astraeus_monitor.sources.nccl_log import Log, told, words
+from astraeus_protocol.readings import Work
 
 MARK = "[rank1]:[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [Rank 1] "
 CAUGHT = ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, "
@@ -174,3 +175,20 @@ def test_fifteen_thousand_lines_a_second() -> None:
     began = time.process_time()
     assert [w.seq for w in words(text)] == [808]
     assert time.process_time() - began < 1.5
+
+
+def test_what_each_rank_enqueued_in_a_shared_file() -> None:
+    """Of the default group alone, by the ranks of the whole program; the newest of each."""
+    def line(rank: int, inside: str, enqueued: int, completed: int) -> bytes:
+        return (f"[rank{rank}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:1834] [{inside}] Timeout at NCCL work: 808, last "
+                f"enqueued NCCL work: {enqueued}, last completed NCCL work: {completed}.\n").encode()
+    log = Log()
+    log.feed(line(3, "PG ID 0 PG GUID 0(default_pg) Rank 3", 811, 807)
+             + line(5, "PG ID 0 PG GUID 0(default_pg) Rank 5", 807, 76280750235782912)
+             + line(6, "PG ID 12 PG GUID 99(EXPERT_MODEL_PARALLEL_GROUP) Rank 0", 12, 11)
+             + line(3, "PG ID 0 PG GUID 0(default_pg) Rank 3", 812, 807) + line(1, "Rank 1", 811, -1))
+    _, [word] = log.take()
+    assert sorted(word.works, key=lambda work: work.rank) == [Work(1, 811), Work(3, 812, 807), Work(5, 807)]
+    many = tuple(Work(rank, 900 - rank) for rank in range(200))
+    told_of = told(many)
+    assert (len(told_of), told_of[0], told_of[-1]) == (64, Work(199, 701), Work(0, 900))

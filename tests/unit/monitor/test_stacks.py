@@ -14,9 +14,12 @@ import pytest
 from astraeus_monitor import config
 from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.probes import pyspy
+from astraeus_monitor.probes.tail import TailAsk
+from astraeus_monitor.rounds import tails
 from astraeus_monitor.rounds.looks import Looks
 from astraeus_monitor.talk import build
 from astraeus_monitor.talk.obey import obey
+from astraeus_monitor.watch.step import StepWatch
 from astraeus_protocol import report
 from astraeus_protocol.readings import Stack, ThreadStack
 
@@ -206,6 +209,24 @@ def test_a_command_is_answered_until_it_arrived(rig: Rig, lab: Lab, fake: Callab
     assert (tmp_path / "py-spy.calls" / "dump --json --native --pid 103 HOME= PWD=").exists()
     node.looks.left(lab.job)
     assert node.reported() is None
+
+
+def test_the_end_of_the_output_comes_with_it(rig: Rig, lab: Lab, fake: Callable[[str], str], tmp_path: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    def source(job: object, step: StepWatch) -> tails.Source | None:
+        return tails.Source(0.0, TailAsk(os.geteuid(), "/home/a/out.txt", [(999_999, 1)], None, 1))
+
+    monkeypatch.setattr(tails, "source", source)
+    node = Node(rig, lab, fake(prints(tmp_path, [thread(102, *LOCK), thread(103, *WAITS)])))
+    node.obey()
+    rig.until(lambda: node.reported() is not None)
+    stacks = node.reported()
+    assert stacks
+    assert stacks.taken
+    assert [(end.step, end.log, end.lines, end.unknown) for end in stacks.ends] == [
+        ("0", "/home/a/out.txt", [], "no process holds it any more")]
+    assert tails.end(lab.job.steps["0"], "x", [b'{"lines": ["a\\u001b", "' + b"y" * 300 + b'"]}'], "").lines == [
+        "a ", "y" * 200]
 
 
 @pytest.mark.parametrize(("setting", "step", "why"), [

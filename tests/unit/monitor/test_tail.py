@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from astraeus_monitor.clock import Clock
 from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.host.userfile import become
 from astraeus_monitor.probes.children import Probes, fork_into
-from astraeus_monitor.probes.tail import DECODER, LONGER_TAIL, TailAsk, TailLook, read
+from astraeus_monitor.probes.tail import DECODER, LINES, LONGER_TAIL, TailAsk, TailLook, lines, read
 from astraeus_monitor.rounds import tails
 from astraeus_monitor.rounds.looks import Looks
 
@@ -59,14 +59,14 @@ def holders() -> Iterator[list[Holder]]:
         one.process.communicate()
 
 
-def answer(rig: Rig, ask: TailAsk) -> TailLook:
+def answer(rig: Rig, ask: TailAsk, how: Callable[[Proc, TailAsk], Iterator[TailLook]] = read) -> TailLook:
     """What a child says."""
     count = len(rig.got)
-    assert Probes(rig.selector, rig.clock).start("tail 7", lambda: read(Proc(), ask), rig.done) == ""
+    assert Probes(rig.selector, rig.clock).start("tail 7", lambda: how(Proc(), ask), rig.done) == ""
     rig.until(lambda: len(rig.got) > count)
-    lines, why = rig.got[-1]
+    got, why = rig.got[-1]
     assert why == ""
-    [line] = lines
+    [line] = got
     return DECODER.decode(line)
 
 
@@ -88,6 +88,15 @@ def test_the_end_of_a_file_that_a_process_holds(rig: Rig, holders: list[Holder],
     assert answer(rig, holders[0].ask()) == TailLook("goes_on")
     out.unlink()
     assert answer(rig, holders[0].ask(path=f"{out} (deleted)")).what == "goes_on"
+
+
+def test_the_last_lines_for_people(rig: Rig, holders: list[Holder], tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_bytes(b"".join(b"step %d\n" % n for n in range(90)) + b"a\x1b[31mb\r\0c\n\n" + b"x" * 500)
+    holders.append(Holder(path))
+    found = answer(rig, holders[0].ask(), lines)
+    assert found.lines[-4:] == ["step 89", "ab", "c", "x" * 200]
+    assert (len(found.lines), found.fault) == (LINES, "")
 
 
 def test_what_can_t_be_read(rig: Rig, holders: list[Holder], tmp_path: Path) -> None:

@@ -363,6 +363,7 @@ async def test_api(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert (one["run"], one["worker"], one["machine"], one["stall"]["action"]) == ("123", "123-0", "c1", "alert")
         assert one["stall"]["since"].endswith("Z")
         assert (stalls["watched"], stalls["unwatched"], stalls["blind"]) == (2, 0, 1)
+        assert (one["id"], one["stall"]["cause"], one["stall"]["rests_on"]) == (1, None, {"by": None, "where": None})
         status, progress = await world.ask("/runs/120_4/progress")
         (worker,) = progress["workers"]
         assert (status, worker["worker"], worker["state"], worker["finding"]) == (200, "120_4-0", "Running", None)
@@ -375,7 +376,8 @@ async def test_api(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
                                   ("/runs/120+1/progress", 404, "no job 120+1"),
                                   ("/runs/125/progress", 404, "no monitor has reported it"),
                                   ("/runs/125/progress", 404, "or hold another report key"),
-                                  ("/runs/999/history", 404, "no job 999"), ("/nothing", 404, "ask GET /stalls")):
+                                  ("/runs/999/history", 404, "no job 999"), ("/nothing", 404, "ask GET /stalls"),
+                                  ("/evidence/x", 400, "write its number"), ("/evidence/7", 404, "finding 7 is kept")):
             status, problem = await world.ask(path)
             assert (status, problem["status"]) == (code, code), path
             assert words in problem["detail"], path
@@ -404,6 +406,18 @@ async def check_command_line(world: World, capsys: pytest.CaptureFixture[str]) -
     code, out, err = await run("progress", "999")
     assert (code, out) == (3, "")
     assert err.startswith("astraeus: no job 999 ")
+    code, out, _ = await run("evidence", "1")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("1: STALLED  123-0 (run 123 l\\x1b[31mm, on c1) since ")
+    assert lines[2].startswith("found at ")
+    assert lines[2].endswith("; open; attempt 1")
+    assert lines[3:5] == ["cause: not known", "rank: rank 0, stalled on its own"]
+    assert lines[-2].split() == ["RANK", "NODE", "PID", "STATE", "OUTPUT", "GPUS"]
+    assert lines[-1].split() == [">", "0", "c1", "77", "S", "3m", "0:0%"]
+    kept = json.loads((await run("evidence", "1", "--json"))[1])
+    assert kept["readings"]["steps"][0]["workers"][0]["gpus"][0]["ever_busy"]
+    assert (await run("evidence", "2"))[0] == 3
     code, out, _ = await run("stalls", "--json")
     assert json.loads(out)["stalled"][0]["worker"] == "123-0"
 
@@ -419,6 +433,13 @@ async def test_users_see_their_own(tmp_path: Path) -> None:
     async with world.controller() as service:
         await world.node.send(stuck(restart=False, uid=1001), stuck(restart=False, number=124, uid=1002))
         await until(lambda: len(service.passes.memory) == 2)
+        ids = {one["run"]: one["id"] for one in (await world.ask("/stalls"))[1]["stalled"]}
+        assert (await asyncio.to_thread(world.get_as, 1001, f"/evidence/{ids['123']}"))[1]["run"] == "123"
+        for number in (ids["124"], 999):  # the same words for another's and for none
+            status, problem = await asyncio.to_thread(world.get_as, 1001, f"/evidence/{number}")
+            assert (status, problem["detail"].split(";")[0]) == (
+                404, f"no evidence of a finding {number} of yours is kept")
+        assert (await world.ask(f"/evidence/{ids['124']}"))[0] == 200
 
         status, stalls = await asyncio.to_thread(world.get_as, 1001, "/stalls")
         assert ([one["run"] for one in stalls["stalled"]], stalls["blind"]) == (["123"], None)

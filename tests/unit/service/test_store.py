@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from astraeus_controller import store_evidence
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.way import Stop
 from astraeus_controller.database import StoreFault
@@ -12,8 +13,11 @@ from astraeus_controller.migrations import HISTORY, MIGRATIONS
 from astraeus_controller.service import ServiceFault, only_one
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import KEPT_S, Intent, Store
+from astraeus_controller.store_stacks import Reading
 from astraeus_protocol.findings import Event, Incident, IncidentJob
+from msgspec import structs
 from service_kit import finding
+from unit.judge import views
 
 
 def intent(job: int = 123, progressed: float | None = 700) -> Intent:
@@ -230,3 +234,49 @@ def test_withdrawn_before_anything_happened() -> None:
     store.reach(again := store.open_intents()[0], "stopping")
     store.withdraw(again)
     assert len(store.open_intents()) == 1
+
+
+def kept(store: Store, number: int, *, job: int = 123, ranks: int = 8, at: float = 1000.0) -> int | None:
+    one = finding(key=f"k{job}/{number}", job=job)
+    store.put_finding(one)
+    workers = [views.odd(rank, "T") if rank == 200 else views.worker(rank) for rank in range(ranks)]
+    shown = views.picture(*workers, job=job)
+    [step] = shown.job.steps
+    return store.evidence.put(one, 1001, structs.replace(shown, now=at, job=structs.replace(
+        shown.job, steps=(step, structs.replace(step, step="1")))))
+
+
+def test_evidence_is_bounded() -> None:
+    now = [1000.0]
+    store = Store(":memory:", wall=lambda: now[0])
+    number = kept(store, 0, ranks=300)
+    assert number is not None
+    found = store.evidence.get(number)
+    assert found is not None
+    assert (found.uid, found.finding.key, found.at, len(found.job["steps"])) == (1001, "k123/0", 1000.0, 1)
+    ranks = [worker["rank"] for worker in found.job["steps"][0]["workers"]]
+    assert (len(ranks), ranks[:3], ranks[-1]) == (store_evidence.RANKS, [0, 1, 2], 200), "who is odd is among them"
+    for n in range(1, store_evidence.PER_JOB + 1):
+        kept(store, n)
+    assert store.evidence.get(number) is None, "a job keeps the newest"
+    other = kept(store, 0, job=124)
+    assert other is not None
+    assert len(store.evidence.ids()) == store_evidence.PER_JOB + 2
+    now[0] += KEPT_S + 1
+    store.forget()
+    assert store.evidence.get(other) is None
+
+
+def test_evidence_shows_the_stacks_of_its_own_time() -> None:
+    store = Store(":memory:", wall=lambda: 1000.0)
+    number = kept(store, 0)
+    assert number is not None
+    found = store.evidence.get(number)
+    assert found is not None
+    assert store.evidence.stacks(found) is None
+    for ask, at, restarts, step in (("early", 700.0, 0, ""), ("now", 950.0, 0, "0"), ("other", 960.0, 0, "1"),
+                                    ("next", 970.0, 1, "")):
+        store.stacks.put(Reading(ask, 123, "123", restarts, step, False, "", at, []))
+    stacks = store.evidence.stacks(found)
+    assert stacks is not None
+    assert stacks.ask == "now"
