@@ -87,8 +87,8 @@ class Api:
             "stalled": [views.finding(f) | {"id": ids.get(f.key), "incident": self._incident_of(f.job)} for f in found
                         if f.kind == "stalled"],
             "suspects": [views.finding(f) | {"id": ids.get(f.key)} for f in found if f.kind == "suspect"],
-            "stragglers": [views.straggler(f) for f in found if f.kind == "straggler"],
-            "at_risk": [views.straggler(f) for f in found if f.kind == "at_risk"],
+            "stragglers": [views.straggler(f) | {"id": ids.get(f.key)} for f in found if f.kind == "straggler"],
+            "at_risk": [views.straggler(f) | {"id": ids.get(f.key)} for f in found if f.kind == "at_risk"],
             "silent": [views.finding(f) for f in found if f.kind == "node_silent"],
             "watched": sum(w.watched for w in watches.values()),
             "unwatched": sum(not w.watched for w in watches.values()),

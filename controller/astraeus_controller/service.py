@@ -73,8 +73,7 @@ class Service:
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
         self.passes = Pass(self.fleet, self.cluster, store.open_findings(), store.clocks())
         self.passes.keys_of = store.keys
-        self.stops = StopFiles(self.fleet, boottime)
-        self.stacks = StackBook(self.fleet, store, boottime)
+        self.stops, self.stacks = StopFiles(self.fleet, boottime), StackBook(self.fleet, store, boottime)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
         pace = Pace(config.slurm.write_interval_s)  # of all writes together
         self.annotations = Annotations(Writer(self.jobs, store, pace), self._skipped)
@@ -92,10 +91,8 @@ class Service:
                                self.incidents, self.flags, self.emit, boottime)
         self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))
         self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks, self.flags,
-                       privileged=_privileged(config), runs=lambda: self._runs,
-                       others=self._others, health=self._health)
-        self._snapshot = Snapshot(jobs=())
-        self._runs: dict[str, int] = {}
+                       runs=lambda: self._runs, privileged=privileged(config), others=self._others, health=self._health)
+        self._snapshot, self._runs = Snapshot(jobs=()), dict[str, int]()
         self._polled: float | None = None
         self._reports = 0
 
@@ -242,7 +239,7 @@ class Service:
                 self.restarts.take_settings(await self.jobs.settings())
 
 
-def _privileged(config: Config) -> set[int]:
+def privileged(config: Config) -> set[int]:
     try:
         return {0, pwd.getpwnam(config.controller.slurm_user).pw_uid}
     except KeyError:

@@ -55,12 +55,11 @@ class Judging:
         self.incidents, self.flags, self.emit, self.now = incidents, flags, emit, now
         self.watches: dict[int, Watch] = {}
         self.near: set[int] = set()
-        """Jobs whose patience is soon over: their nodes report more often, for ages count up to the last look."""
+        """Jobs whose patience is soon over, or in which one more look names a straggler: their nodes report often."""
         self._gave_back: dict[int, int] = {}
         """Job to the restart count of its attempt that is known to give the budget back."""
         self._stores = True
-        self._cost: dict[int, float] = {}
-        self._dirty: dict[int, float] = {}
+        self._cost, self._dirty = dict[int, float](), dict[int, float]()
         self._wake = asyncio.Event()
 
     def picture(self, job: int) -> Picture | None:
@@ -99,8 +98,7 @@ class Judging:
                 self.inquiries.ask(job)
             self.watches[job] = _watch(picture)
             self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act", picture)
-            soon = near(picture) or self.passes.straggling.pending(job)
-            (self.near.add if soon else self.near.discard)(job)
+            (self.near.add if near(picture) or self.passes.straggling.pending(job) else self.near.discard)(job)
             self._note_progress(picture)
         except sqlite3.Error as fault:
             self.passes.put_back(held)
@@ -263,8 +261,7 @@ class Judging:
         return told
 
     def _acts(self, job: int) -> bool:
-        picture = self.picture(job)
-        return picture is not None and picture.job.policy.mode == "act"
+        return (picture := self.picture(job)) is not None and picture.job.policy.mode == "act"
 
     def _keep_evidence(self, finding: Finding, picture: Picture | None) -> int | None:
         held = self.fleet.jobs.get(finding.job)
