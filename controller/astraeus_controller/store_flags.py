@@ -64,6 +64,11 @@ class StoredFlags:
                         "ORDER BY id DESC LIMIT ?)", (flag.node, flag.node, PER_NODE))
         return row[0] if row else ""
 
+    def drop(self, key: str) -> str:
+        """The finding says nothing of a node any more; the node that it was flagged for, "" for none."""
+        row = self.db.execute("DELETE FROM flags WHERE key = ? RETURNING node", (key,)).fetchone()
+        return row[0] if row else ""
+
     def over(self, key: str, at: float) -> None:
         """The finding is closed."""
         row = self.db.execute("SELECT flag FROM flags WHERE key = ?", (key,)).fetchone()

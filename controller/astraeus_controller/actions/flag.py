@@ -22,6 +22,9 @@ NODES_FAULT = ("gpu", "link")
 """Kinds of flags that speak of the node by themselves; only they drain it by policy."""
 BROKEN = ("gpu_lost", "driver")
 """Causes of a stall that are the node's own."""
+NOT_THE_NODES = ("finished", "debugger", "rank_stopped", "storage", "loader_dead", "loader", "deadlock", "nothing_runs",
+                 "first_collective", "never_began")
+"""Causes of which no node is to be blamed, though a rank on one was guilty: the job's own doing, or a store's."""
 
 
 class Flagged(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ def of_finding(finding: Finding, act: bool) -> Flag | None:
         sign = signs[0]
         kind, words = str(sign["class"]), str(sign["words"])
         gpu, uuid = sign.get("gpu"), sign.get("uuid")
-    elif finding.kind == "stalled" and finding.action != "list":
+    elif finding.kind == "stalled" and finding.action != "list" and details.get("cause_kind") not in NOT_THE_NODES:
         kind = "gpu" if details.get("cause_kind") in BROKEN else "stall"
         words = str(details["cause"]) if kind == "gpu" and details.get("cause") else f"stalled: {finding.said}"
         gpu, uuid = None, ""

@@ -45,7 +45,9 @@ class NodeFlags:
     def note(self, finding: Finding, act: bool) -> None:
         """A finding opened or is known better; part of the commit that stores it."""
         flag = of_finding(finding, act)
-        if flag is None:
+        if flag is None:  # also of what is known better by now, and is no node's doing
+            if before := self.store.flags.drop(finding.key):
+                self.store.after(partial(self._soon, before))
             return
         new = not any(one.key == flag.key and one.node == flag.node and one.kind == flag.kind
                       for one in self.of(flag.node))

@@ -93,6 +93,7 @@ def test_a_gpu_flags_its_node_with_a_piece_in_its_comment() -> None:
     (slow(signs=[{"class": "time", "kind": "iteration", "words": "t is 2 against 1 across the gang"}]), None),
     (slow(signs=[{"class": "weak", "kind": "hot", "words": "GPU 3 is close to its slowdown"}]), None),
     (finding(kind="at_risk"), None), (finding(), "stall"), (finding(action="list"), None), (finding(rank=None), None),
+    (finding(details={"cause_kind": "deadlock"}), None), (finding(details={"cause_kind": "rank_gone"}), "stall"),
     (finding(details={"cause_kind": "gpu_lost", "cause": "GPU 1 is lost"}), "gpu"), (finding(kind="suspect"), None)])
 def test_what_speaks_of_a_node(finding_: Finding, kind: str | None) -> None:
     flag = of_finding(finding_, True)
@@ -111,6 +112,8 @@ def test_a_guilty_rank_alone_is_noted_and_two_jobs_flag_the_node() -> None:
     world.note(finding(node="c4", key="test/124/0/0/stalled/124-5", job=124, run="124", worker="124-5"))
     world.bring()
     assert world.comment() == "", "the guilty rank turned out to be another one, on another node"
+    world.note(finding(details={"cause_kind": "deadlock"}))
+    assert [of.node for of in world.flags.all()] == ["c4"], "the cause turned out to be the job's own"
     assert len(sentence(flagged([of_finding(slow(signs=[{"class": "gpu", "words": "x" * 900}]), True)])[0])) < 330  # type: ignore[list-item]
 
 
