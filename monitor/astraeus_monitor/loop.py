@@ -54,18 +54,16 @@ class Monitor:
         self.sender = self._make_sender()
         self.boot = boot_id()
         self.session, self.seq, self.reports = os.urandom(8).hex(), 0, 0
-        self.node = config.node or socket.gethostname().partition(".")[0]
-        self.cluster = ""
+        self.node, self.cluster = config.node or socket.gethostname().partition(".")[0], ""
         self.leaving = self.wake_now = False
         now = self.clock.boot()
         self.next_tick, self.retry_at = now, now + RETRY_FILES_S
         self.recheck_at: float | None = None
-        self.force_at = 0.0
         self.report_at: float | None = None
         self.idle_since, self.farewell_until = now, 0.0
         self.told: dict[int, list[object]] = {}
         self.ended_sent: list[StepWatch] = []
-        self.last_sent = -1.0
+        self.force_at, self.last_sent = 0.0, -1.0
         self.print_every_s = self.next_s = NEXT_DEFAULT_S
 
     @property

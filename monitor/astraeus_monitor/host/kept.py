@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from .procfs import GONE, Proc, Stat, Status, may_open, parse_stat, parse_status
+from .parse import Stat, Status, parse_stat, parse_status
+from .procfs import GONE, Proc, may_open
 
 WHOLE_EVERY = 3
 """Rounds between two readings of the stat line of a process that switches on."""

@@ -12,39 +12,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from .parse import Stat, Status, address, number, parse_stat, parse_status
+
 GONE = (FileNotFoundError, ProcessLookupError)
 WRITING = (os.O_WRONLY, os.O_RDWR)
 READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-
-
-class Stat(msgspec.Struct, frozen=True):
-    """Of /proc/PID/stat: what is needed."""
-
-    pid: int
-    comm: str
-    state: str
-    ppid: int
-    start: int
-    """Clock ticks since boot."""
-    ticks: int
-    """utime + stime in clock ticks, all threads."""
-    exit_code: int
-    """Wait status; only a zombie has one."""
-    fresh: bool = True
-    """False: all but its state is of a stat line some seconds ago."""
-    image: int = 0
-    """Address of its stack's start, which the kernel draws anew at exec: tells a process that runs another
-    program now. 0 where it may not be read."""
-
-
-class Status(msgspec.Struct, frozen=True):
-    """Of /proc/PID/status: what is needed."""
-
-    switches: int
-    """Voluntary context switches of the main thread since its start."""
-    tracer: int
-    state: str = "?"
-    comm: bytes = b""
 
 
 class FdInfo(msgspec.Struct, frozen=True):
@@ -210,10 +182,10 @@ class Proc:
     def fdinfo(self, pid: int, fd: int) -> FdInfo | None:
         """Position and flags of an open file: asks the kernel, not the file system."""
         data = b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096)
-        pos, flags = _number(data, b"\npos:"), _number(data, b"\nflags:", 8)
+        pos, flags = number(data, b"\npos:"), number(data, b"\nflags:", 8)
         if pos is None or flags is None:
             return None
-        return FdInfo(pos, flags, _number(data, b"\nino:") or 0, _number(data, b"\nmnt_id:") or 0)
+        return FdInfo(pos, flags, number(data, b"\nino:") or 0, number(data, b"\nmnt_id:") or 0)
 
     def may_write(self, pid: int, fd: int) -> bool:
         """Whether an open file may be open for writing, by one question where ``fdinfo`` takes three."""
@@ -224,11 +196,11 @@ class Proc:
 
     def terminal(self, pid: int, fd: int) -> int | None:
         """Number of the terminal whose master an open file is: N of /dev/pts/N."""
-        return _number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\ntty-index:")
+        return number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\ntty-index:")
 
     def mount_of(self, pid: int, fd: int) -> int | None:
         """Id of the mount that an open file lies on, as in its mount table."""
-        return _number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\nmnt_id:")
+        return number(b"\n" + self._maybe(pid, f"fdinfo/{fd}", 4096), b"\nmnt_id:")
 
     def sockets(self, pid: int) -> Iterator[Socket]:
         """TCP sockets of its network namespace."""
@@ -236,7 +208,7 @@ class Proc:
             for line in self._maybe(pid, name, 16 << 20).splitlines()[1:]:
                 fields = line.split()
                 if len(fields) > 9:
-                    yield Socket(_address(fields[1]), _address(fields[2]), int(fields[3], 16), int(fields[9]))
+                    yield Socket(address(fields[1]), address(fields[2]), int(fields[3], 16), int(fields[9]))
 
     def maps(self, pid: int) -> bytes:
         """What it has mapped, as far as 4 MiB of text tell it; nothing where it has just ended."""
@@ -255,29 +227,6 @@ def may_open() -> int:
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
-def parse_stat(pid: int, data: bytes) -> Stat | None:
-    """A stat line; None for one that is not whole."""
-    head, _, tail = data.rpartition(b")")
-    fields = tail.split()
-    if len(fields) < 20:
-        return None
-    return Stat(
-        pid=pid, comm=head.partition(b"(")[2].decode(errors="replace"), state=fields[0].decode(),
-        ppid=int(fields[1]), start=int(fields[19]), ticks=int(fields[11]) + int(fields[12]),
-        exit_code=int(fields[49]) if len(fields) > 49 else 0,
-        image=int(fields[25]) if len(fields) > 25 else 0)
-
-
-def parse_status(data: bytes) -> Status | None:
-    """A status file."""
-    switches = _number(data, b"\nvoluntary_ctxt_switches:")
-    if switches is None:
-        return None
-    at = data.find(b"\nState:\t") + 8
-    return Status(switches, _number(data, b"\nTracerPid:") or 0, data[at:at + 1].decode() if at >= 8 else "?",
-                  data[6:data.find(b"\n")])
-
-
 def _whole(name: str, folder: int) -> bytes:
     fd = os.open(name, READING, dir_fd=folder)
     try:
@@ -287,18 +236,3 @@ def _whole(name: str, folder: int) -> bytes:
         return data
     finally:
         os.close(fd)
-
-
-def _number(data: bytes, key: bytes, base: int = 10) -> int | None:
-    at = data.find(key)
-    if at < 0:
-        return None
-    end = data.find(b"\n", at + len(key))
-    return int(data[at + len(key):end if end >= 0 else None], base)
-
-
-def _address(text: bytes) -> str:
-    ip, _, port = text.decode().partition(":")
-    if len(ip) == 32 and ip.startswith("0000000000000000FFFF0000"):
-        ip = ip[24:]
-    return f"{ip}:{port}"

@@ -101,16 +101,15 @@ class JobLogs:
         for ino, one in held.items():
             log = self.files.get(ino)
             if log is None:
-                known = self.inodes.get(one.path) not in (None, ino)
-                log = self.files[ino] = FileLog(one.path, one.owner, 0 if known else None)
+                first = self.inodes.get(one.path) in (None, ino)
+                log = self.files[ino] = FileLog(one.path, one.owner, None if first else 0)
             if log.owner[0] != one.owner[0]:
                 log.words = {}
             self.inodes[one.path], log.path, log.owner = ino, one.path, one.owner
             moved = looked and log.positions != one.positions
             if not (moved or log.behind or (looked and log.rest)):
                 continue
-            step = job.steps[one.owner[0]]
-            ignore = self.patterns(job, step)
+            ignore = self.patterns(job, step := job.steps[one.owner[0]])
             # Of a file that grows and grows each second look is enough: its end is read once it stands still.
             unsure = log.behind or log.passed_over or ignore or log.words
             log.passed_over = bool(moved and log.positions and not unsure)
