@@ -1,4 +1,4 @@
-"""``astraeus stalls``, ``incidents``, ``progress JOB``, ``history JOB``, ``stacks JOB``, ``evidence ID``."""
+"""``astraeus stalls``, ``incidents``, ``progress JOB``, ``history JOB``, ``stacks JOB``, ``evidence ID``, ``nodes``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 
 from astraeus_protocol import VERSION
 
-from . import client, evidence, stacks, text
+from . import client, evidence, nodes, stacks, text
 
 OK, FAILED, USAGE, NO_SUCH_JOB = 0, 1, 2, 3
 JOB = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?(\.\w{1,20})?")
 EXITS = """exit status:
   0  answered
-  1  the controller could not be asked, or answered with an error
+  1  the controller could not be asked, or answered with an error; nodes: it may not be done, or was not
   2  the command line can't be used
   3  no such job or finding, or it is not watched, or it is another user's
   4  stacks: a node has not answered in time, or nothing could be read; what came is printed
@@ -27,16 +27,22 @@ Times are in UTC."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; the exit status."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command == "nodes" and (wrong := nodes.fault(args)):
+        parser.error(wrong)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         where = client.socket_path(args.socket)
         path = args.path.format(job=getattr(args, "job", ""), number=getattr(args, "number", ""))
-        answer = stacks.ask(path, where, args) if args.command == "stacks" else client.get(path, where)
+        if args.command == "nodes":
+            answer = nodes.ask(where, args)
+        else:
+            answer = stacks.ask(path, where, args) if args.command == "stacks" else client.get(path, where)
         if args.json:
             print(json.dumps(answer, indent=2))
         else:
-            _print(args.command, answer)
+            _print(args, answer)
         sys.stdout.flush()
         if args.command == "stacks":
             return stacks.verdict(answer)
@@ -52,8 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return OK
 
 
-def _print(command: str, answer: text.Json) -> None:
-    now = datetime.now(UTC)
+def _print(args: argparse.Namespace, answer: text.Json) -> None:
+    now, command = datetime.now(UTC), args.command
+    if command == "nodes":
+        lines = list(nodes.lines(answer, now, args))
+        print(*(lines or ["no node is flagged"]), sep="\n", file=sys.stdout if lines else sys.stderr)
+        return
     if command == "stacks":
         print(*stacks.lines(answer, now), sep="\n")
         return
@@ -100,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
                                                                   "the output, stacks")
     kept.add_argument("number", type=_number, metavar="ID", help="the finding's number, as stalls shows it")
     kept.set_defaults(path="/evidence/{number}")
+    nodes.add(commands, shared)
     taken = commands.add_parser("stacks", parents=[shared], help="show where a job's ranks are in their Python code")
     taken.add_argument("job", type=_job, metavar="JOB", help="123, 123_4 or, for one step, 123.0")
     taken.add_argument("--native", action="store_true",

@@ -50,9 +50,13 @@ def span(seconds: float | None) -> str:
 
 def stalls(answer: Json, now: datetime) -> Iterator[str]:
     """``STALLED  123-5 (run 123 llm, on c3) since 14:02: …``"""
-    words = (("stalled", "STALLED"), ("stragglers", "STRAGGLER"), ("suspects", "SUSPECT"), ("silent", "SILENT"))
+    words = (("stalled", "STALLED"), ("stragglers", "STRAGGLER"), ("suspects", "SUSPECT"), ("at_risk", "AT RISK"),
+             ("silent", "SILENT"))
     for field, word in words:
         for one in answer.get(field) or []:
+            if "summary" in one:
+                yield f"{word}  run {safe(one['run'])}: {safe(one['summary'])}"
+                continue
             run = safe(f"{one['run']} {one['run_name']}").strip()
             since = clock(one["stall"]["since"], now)
             yield (f"{word}  {safe(one['worker'])} (run {run}, on {safe(one['machine'])}) since {since}: "

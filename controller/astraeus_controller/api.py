@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 
 import msgspec
@@ -16,11 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from . import evidence_views, stack_views, views
+from .actions.node_flags import NodeFlags
+from .api_nodes import NodeApi
 from .fleet import Fleet
 from .judging.incidents import Incidents
 from .judging.loop import Judging
 from .judging.pass_ import Pass
 from .peer import SCOPE, Peer
+from .problem import Problem
 from .stacks import StackBook
 from .store import Store
 from .views import Json
@@ -31,14 +34,6 @@ NUMBER_MAX = 15
 """Digits of a finding's number."""
 
 
-class Problem(Exception):
-    """An answer that is an error: an HTTP status and one sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
-
-
 class Api:
     """``privileged``: uids that see everything. ``health``: fields for /healthz.
 
@@ -46,13 +41,14 @@ class Api:
     """
 
     def __init__(self, fleet: Fleet, passes: Pass, store: Store, judging: Judging, incidents: Incidents,
-                 stacks: StackBook, *,
+                 stacks: StackBook, flags: NodeFlags, *,
                  privileged: set[int],
                  runs: Callable[[], dict[str, int]], others: Callable[[], list[int]],
                  health: Callable[[], Json]) -> None:
         self.fleet, self.passes, self.store = fleet, passes, store
         self.judging, self.incidents, self.stacks = judging, incidents, stacks
         self.privileged, self.runs, self.others, self.health = privileged, runs, others, health
+        self.nodes = NodeApi(flags, privileged=privileged, may_see=self._may_see)
 
     def app(self) -> Starlette:
         routes = [Route("/stalls", self._answer(self.stalls)),
@@ -62,13 +58,17 @@ class Api:
                   Route("/runs/{job}/history", self._answer(self.history)),
                   Route("/runs/{job}/stacks", self._answer(self.last_stacks), methods=["GET"]),
                   Route("/runs/{job}/stacks", self._answer(self.take_stacks), methods=["POST"]),
+                  Route("/nodes", self._answer(self.nodes.list)),
+                  Route("/nodes/{node}/drain", self._answer(self.nodes.drain), methods=["POST"]),
+                  Route("/nodes/{node}/clear", self._answer(self.nodes.clear), methods=["POST"]),
                   Route("/healthz", self._answer(self.healthz))]
         return Starlette(routes=routes, exception_handlers={404: _no_such_page, 405: _no_such_page})
 
-    def _answer(self, make: Callable[[Request], Json]) -> Callable[[Request], object]:
+    def _answer(self, make: Callable[[Request], Json | Awaitable[Json]]) -> Callable[[Request], object]:
         async def endpoint(request: Request) -> Response:
             try:
-                return _json(make(request))
+                made = make(request)
+                return _json(made if isinstance(made, dict) else await made)
             except Problem as problem:
                 return _problem(problem.status, problem.sentence)
             except sqlite3.Error as fault:
@@ -87,7 +87,8 @@ class Api:
             "stalled": [views.finding(f) | {"id": ids.get(f.key), "incident": self._incident_of(f.job)} for f in found
                         if f.kind == "stalled"],
             "suspects": [views.finding(f) | {"id": ids.get(f.key)} for f in found if f.kind == "suspect"],
-            "stragglers": [],
+            "stragglers": [views.straggler(f) | {"id": ids.get(f.key)} for f in found if f.kind == "straggler"],
+            "at_risk": [views.straggler(f) | {"id": ids.get(f.key)} for f in found if f.kind == "at_risk"],
             "silent": [views.finding(f) for f in found if f.kind == "node_silent"],
             "watched": sum(w.watched for w in watches.values()),
             "unwatched": sum(not w.watched for w in watches.values()),
@@ -242,5 +243,5 @@ def _problem(status: int, sentence: str) -> Response:
 
 async def _no_such_page(request: Request, fault: Exception) -> Response:
     status = getattr(fault, "status_code", 404)
-    return _problem(status, "ask GET /stalls, /incidents, /evidence/ID, /runs/JOB/progress, /runs/JOB/history, "
+    return _problem(status, "ask GET /stalls, /incidents, /nodes, /evidence/ID, /runs/JOB/progress, /runs/JOB/history, "
                             "/runs/JOB/stacks or /healthz")

@@ -16,7 +16,7 @@ import msgspec
 from astraeus_protocol.durations import parse_seconds
 from astraeus_protocol.settings import STALL_AFTER_MAX, STALL_AFTER_MIN, Settings
 
-from .rules.limits import INCIDENT_JOBS, INCIDENT_WINDOW_S
+from .rules.limits import INCIDENT_JOBS, INCIDENT_WINDOW_S, WARMUP_S
 from .rules.picture import Policy
 
 PATH = Path("/etc/astraeus/astraeus.toml")
@@ -106,6 +106,24 @@ class Incidents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     window_s: Annotated[float, _doc("how close together they have to stall", ge=1)] = INCIDENT_WINDOW_S
 
 
+class Straggler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[straggler]``: one worker that holds its gang back."""
+
+    ratio: Annotated[float, _doc("a worker's own time per iteration stands out from so many times the others' median "
+                                 "on, where the run says nothing itself", ge=1.01, le=10)] = 1.2
+    warmup_s: Annotated[float, _doc("every worker of a gang has run for so long before one is named", ge=0)] = WARMUP_S
+
+
+class Nodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[nodes]``: what happens to a node whose hardware holds a job back."""
+
+    node_action: Annotated[str, _doc("none: it is listed only; comment: our piece stands in its Comment, too; drain: "
+                                     "it is drained, too, with the sentence as its reason",
+                                     pattern="^(none|comment|drain)$")] = "comment"
+    max_drained: Annotated[int, _doc("so many nodes are drained by `node_action = \"drain\"` at a time at most",
+                                     ge=0)] = 2
+
+
 class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     """``[monitor]``: read by the monitors; here only so that one file may hold all."""
 
@@ -121,6 +139,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     unwatched: Unwatched = Unwatched()
     restart: Restart = Restart()
     incidents: Incidents = Incidents()
+    straggler: Straggler = Straggler()
+    nodes: Nodes = Nodes()
     monitor: Monitor = Monitor()
 
     def watch_for(self, partition: str) -> Watch:
@@ -144,6 +164,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             progress_metric=settings.progress_metric, progress_end=settings.progress_end,
             never_began=site.never_began,
             avoid_guilty=settings.avoid_guilty or site.avoid_guilty,
+            straggler_metric=settings.straggler_metric,
+            straggler_ratio=settings.straggler_ratio or self.straggler.ratio,
+            warmup_s=self.straggler.warmup_s,
         )
 
     def rail_rates(self, partition: str, kinds: Iterable[str]) -> dict[str, float]:
@@ -151,6 +174,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         site = [_rail_rate(text) for text in self.watch_for(partition).rail_rates]
         found = {kind: next((rate for glob, rate in site if fnmatch.fnmatchcase(kind, glob)), None) for kind in kinds}
         return {kind: rate for kind, rate in found.items() if rate is not None}
+    @property
+    def acts(self) -> bool:
+        """Anything may be written into Slurm, in some partition at least."""
+        return any(self.watch_for(name).mode == "act" for name in ("", *self.partition))
 
     def unwatched_by(self, *, partition: str, qos: str, account: str, job_name: str) -> str:
         """Which glob keeps such a job unwatched, as ``job_name *jupyter*``; "" where none does."""

@@ -28,6 +28,8 @@ SECTIONS = (
     ("incidents", config.Incidents, "Jobs that stall together are one incident, and none of them is stopped "
                                     "([rules](rules.md#incidents)). `[restart] breaker_jobs` and `breaker_share` make "
                                     "one, too."),
+    ("straggler", config.Straggler, "One worker that holds its gang back ([rules](rules.md#straggler))."),
+    ("nodes", config.Nodes, "What happens to a node whose hardware holds a job back ([nodes](nodes.md))."),
 )
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", list[str]: "list of text"}
 

@@ -143,5 +143,26 @@ CREATE TABLE evidence (
 CREATE INDEX evidence_job ON evidence (job, id);
 """
 
-MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS, INCIDENTS, STACKS, EVIDENCE)
+FLAGS = """
+-- What findings say of nodes. cleared_at: a person has dealt with the node.
+CREATE TABLE flags (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    node TEXT NOT NULL,
+    at REAL NOT NULL,
+    job INTEGER NOT NULL,
+    cleared_at REAL,
+    flag TEXT NOT NULL
+);
+CREATE INDEX flags_node ON flags (node, id);
+CREATE INDEX flags_at ON flags (at);
+
+-- Our piece of a node's Comment, and our reason where we had it drained: only those very texts are ours.
+CREATE TABLE node_marks (
+    node TEXT PRIMARY KEY,
+    mark TEXT NOT NULL
+);
+"""
+
+MIGRATIONS = (HISTORY, EXCLUSIONS, CLOCKS_AND_ATTEMPTS, INCIDENTS, STACKS, EVIDENCE, FLAGS)
 """Their number is the database's user_version."""

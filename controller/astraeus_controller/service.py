@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import fcntl
 import logging
-import os
 import pwd
 import signal
 import sqlite3
@@ -21,6 +20,8 @@ from astraeus_protocol.names import run_name
 
 from . import peer, recording
 from .actions.annotate import Annotations
+from .actions.node_flags import NodeFlags
+from .actions.node_writer import NodeWriter
 from .actions.restarts import Restarts
 from .actions.writer import Pace, Writer
 from .api import Api
@@ -35,6 +36,7 @@ from .rules.incident import whole_of
 from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
+from .slurm.nodes import Nodes
 from .slurm.types import JobFacts, Snapshot
 from .stacks import StackBook
 from .stops import StopFiles
@@ -71,10 +73,10 @@ class Service:
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
         self.passes = Pass(self.fleet, self.cluster, store.open_findings(), store.clocks())
         self.passes.keys_of = store.keys
-        self.stops = StopFiles(self.fleet, boottime)
-        self.stacks = StackBook(self.fleet, store, boottime)
+        self.stops, self.stacks = StopFiles(self.fleet, boottime), StackBook(self.fleet, store, boottime)
         self.inquiries = Inquiries(self.jobs, self.take_facts)
-        self.annotations = Annotations(Writer(self.jobs, store, Pace(config.slurm.write_interval_s)), self._skipped)
+        pace = Pace(config.slurm.write_interval_s)  # of all writes together
+        self.annotations = Annotations(Writer(self.jobs, store, pace), self._skipped)
         self.restarts = Restarts(config, jobs=self.jobs, store=store, annotations=self.annotations,
                                  stops=self.stops, view=self, emit=self.emit)
         self.restarts.take_settings(settings)
@@ -84,14 +86,13 @@ class Service:
             last=store.incidents.last(), findings=self.passes.memory,
             wave=[(whole_of(f.run), at)
                   for f, at in store.incidents.stalled_since(time.time() - BREAKER_WINDOW_S) if counts(f)])
+        self.flags = NodeFlags(config, NodeWriter(Nodes(commands), store, pace), store, self.emit)
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
-                               self.incidents, self.emit, boottime)
+                               self.incidents, self.flags, self.emit, boottime)
         self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))
-        self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks,
-                       privileged=_privileged(config),
-                       runs=lambda: self._runs, others=self._others, health=self._health)
-        self._snapshot = Snapshot(jobs=())
-        self._runs: dict[str, int] = {}
+        self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks, self.flags,
+                       runs=lambda: self._runs, privileged=privileged(config), others=self._others, health=self._health)
+        self._snapshot, self._runs = Snapshot(jobs=()), dict[str, int]()
         self._polled: float | None = None
         self._reports = 0
 
@@ -193,7 +194,7 @@ class Service:
         loops: list[Coroutine[Any, Any, None]] = [
             reports.serve(sockets=[report_socket]), api.serve(sockets=[api_socket]), self._poll(),
             self._housekeeping(), self.judging.run(), self.inquiries.run(), self.annotations.run(),
-            self.restarts.run(), self.restarts.avoidance.run()]
+            self.restarts.run(), self.restarts.avoidance.run(), self.flags.run()]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(loop) for loop in loops]
         log.info("cluster %s, mode %s: reports on %s, API on %s, %d findings and %d restarts open", self.cluster,
                  self.config.watch.mode, self.config.controller.listen, self.config.controller.api_socket,
@@ -204,8 +205,7 @@ class Service:
         for task in tasks[2:]:
             task.cancel()
         await asyncio.wait(tasks, timeout=5)
-        with contextlib.suppress(OSError):
-            os.unlink(self.config.controller.api_socket)
+        Path(self.config.controller.api_socket).unlink(missing_ok=True)
         for task in done - {waiter}:
             if task.exception():
                 raise ServiceFault(f"a part of the controller broke off: {task.exception()!r}") from task.exception()
@@ -239,7 +239,7 @@ class Service:
                 self.restarts.take_settings(await self.jobs.settings())
 
 
-def _privileged(config: Config) -> set[int]:
+def privileged(config: Config) -> set[int]:
     try:
         return {0, pwd.getpwnam(config.controller.slurm_user).pw_uid}
     except KeyError:

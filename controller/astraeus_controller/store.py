@@ -15,6 +15,7 @@ from astraeus_protocol.findings import Event, Finding
 
 from .database import Database
 from .store_evidence import StoredEvidence
+from .store_flags import StoredFlags
 from .store_incidents import StoredIncidents
 from .store_stacks import StoredStacks
 
@@ -110,9 +111,8 @@ class Store(Database):
 
     def __init__(self, path: str | Path, wall: Callable[[], float] = time.time, boot: str = "") -> None:
         super().__init__(path, wall, boot)
-        self.incidents = StoredIncidents(self.db)
-        self.stacks = StoredStacks(self.db)
-        self.evidence = StoredEvidence(self.db)
+        self.incidents, self.stacks = StoredIncidents(self.db), StoredStacks(self.db)
+        self.evidence, self.flags = StoredEvidence(self.db), StoredFlags(self.db)
 
     def forget(self) -> None:
         """Drop what is older than KEPT_S and over."""
@@ -124,9 +124,8 @@ class Store(Database):
             self.db.execute("DELETE FROM pieces WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM owners WHERE at < ?", (oldest,))
             self.db.execute("DELETE FROM attempts WHERE at < ?", (oldest,))
-            self.incidents.forget(oldest)
-            self.stacks.forget(oldest)
-            self.evidence.forget(oldest)
+            for part in (self.incidents, self.stacks, self.evidence, self.flags):
+                part.forget(oldest)
 
     # Findings
 
@@ -187,6 +186,7 @@ class Store(Database):
             self.db.execute("DELETE FROM exclusions WHERE job = ?", (job,))
             self.db.execute("DELETE FROM attempts WHERE job = ?", (job,))
             self.db.execute("UPDATE stacks SET job = -job WHERE job = ?", (job,))
+            self.db.execute("UPDATE flags SET job = -job WHERE job = ?", (job,))
             self.db.execute("UPDATE OR IGNORE incident_jobs SET job = -job WHERE job = ?", (job,))
         self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", (job, run, uid, self.wall()))
 

@@ -10,6 +10,7 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 from astraeus_protocol.readings import Gpu
 
+from .judging.words import summary
 from .rules import collective_ras
 from .rules.cause import preparing
 from .rules.incident import said
@@ -45,6 +46,19 @@ def finding(of: Finding) -> Json:
     }
 
 
+def straggler(of: Finding) -> Json:
+    """An open finding of a worker that holds its gang back, or is at risk to."""
+    return {
+        "run": of.run, "run_name": of.run_name, "job": of.job, "step": of.step, "rule": of.rule, "key": of.key,
+        "summary": summary(of),
+        "straggler": {
+            "worker": of.worker, "rank": of.rank, "machine": of.node, "pid": of.pid, "evidence": of.said,
+            "since": iso(of.since), "detected_at": iso(of.detected_at), "class": of.details.get("class"),
+            "gpu": of.details.get("gpu"), "uuid": of.details.get("uuid") or None,
+            "signs": of.details.get("signs") or []},
+    }
+
+
 def event(of: Event) -> Json:
     """A line of history."""
     return msgspec.to_builtins(of) | {"at": iso(of.at)}
@@ -77,7 +91,8 @@ def incident_events(of: Incident, job: int) -> list[Event]:
 def progress(picture: Picture, findings: Iterable[Finding], step: str = "") -> Json:
     """A job's workers and what counts as their progress; ``step`` narrows it to one."""
     job = picture.job
-    named = {(f.step, f.rank): f for f in findings if f.kind in ("suspect", "stalled")}
+    named = {(f.step, f.rank): f for f in findings if f.kind in ("straggler", "at_risk")}
+    named |= {(f.step, f.rank): f for f in findings if f.kind in ("suspect", "stalled")}
     steps = [s for s in job.steps if not step or s.step == step]
     return {
         "run": job.run, "run_name": job.name, "job": job.job, "user": job.user, "partition": job.partition,
@@ -151,7 +166,9 @@ def _worker(picture: Picture, step: StepView, worker: WorkerView,
         "state": STATES.get(worker.state, worker.state), "finding": found.kind if found else None,
         "last_output_at": iso(worker.output_at), "output_to": worker.output_to, "last_write_at": iso(worker.quiet_at),
         "gpus": [_gpu(gpu) for gpu in worker.gpus],
-        "metric": _metric(step, worker), "pulse": _pulse(worker), "nccl": _nccl(step, worker),
+        "metric": _metric(step.policy.progress_metric, worker),
+        "straggler_metric": _metric(step.policy.straggler_metric, worker),
+        "pulse": _pulse(worker), "nccl": _nccl(step, worker),
         "processes": [{"pid": p.pid, "local": p.local, "rank": p.rank, "state": p.state, "state_s": p.state_s,
                        "pulse": p.pulse, "pulse_base": p.pulse_base, "pulse_gone_s": p.pulse_gone_s,
                        "traced": p.traced, "tied": p.tied, "wait": _wait(p),
@@ -185,9 +202,8 @@ def _place(process: ProcessView) -> Json | None:
         "user": place.user, "system": place.system, "threads": place.threads}
 
 
-def _metric(step: StepView, worker: WorkerView) -> Json | None:
-    """The progress metric; ``last_change_at`` is None while it can't be read."""
-    name = step.policy.progress_metric
+def _metric(name: str | None, worker: WorkerView) -> Json | None:
+    """A metric that the run names; ``last_change_at`` is None while it can't be read."""
     found = metric_of(worker, name) if name else None
     return {"name": found.name, "value": found.value, "last_change_at": iso(found.at)} if found else None
 

@@ -13,7 +13,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     key: str
     kind: str
-    """suspect, stalled, straggler, node_silent."""
+    """suspect, stalled, straggler, at_risk, node_silent."""
     rule: str
     """Name of the rule, a heading of docs/rules.md: ``collective_stuck``, ``gpus_idle``, …"""
     run: str

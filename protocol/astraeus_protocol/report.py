@@ -113,7 +113,7 @@ class Worker(msgspec.Struct, omit_defaults=True):
     processes: list[Process] = []
     gpus: list[Gpu] = []
     metrics: list[Metric] = []
-    """Those that the run names: one for its progress."""
+    """Those that the run names: one for its progress, one that holds its time per iteration."""
     said: list[Said] = []
     """In files that it alone writes, the proof first."""
     oom: Oom | None = None

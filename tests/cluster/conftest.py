@@ -25,6 +25,10 @@ min_interval_s = 0
 max_per_hour = 1000
 breaker_jobs = 1000
 
+# A gang's first ten minutes are longer than a scenario.
+[straggler]
+warmup_s = 20
+
 # They also share the four nodes.
 [incidents]
 by_nodes = false

@@ -10,10 +10,11 @@ from scorecard.score import FOLDER, Row, score
 
 def main(arguments: list[str]) -> int:
     rows = [score(path) for path in (map(Path, arguments) if arguments else sorted(FOLDER.glob("*.jsonl")))]
-    print(f"{'':4}{'case':34}{'expected':10}{'suspect':>9}{'stalled':>9}  title")
+    print(f"{'':4}{'case':34}{'expected':10}{'suspect':>9}{'stalled':>9}{'straggler':>10}  title")
     for row in rows:
         print(f"{'ok' if not row.faults else 'BAD':4}{row.name:34}{row.expected:10}"
-              f"{_seconds(row.suspect_after):>9}{_seconds(row.stalled_after):>9}  {row.title}")
+              f"{_seconds(row.suspect_after):>9}{_seconds(row.stalled_after):>9}"
+              f"{_seconds(row.straggler_after):>10}  {row.title}")
         for line in [*row.faults, *([row.said] if row.said else [])]:
             print(f"        {line}")
     bad = [row for row in rows if row.faults]

@@ -13,10 +13,11 @@ from scorecard.ras import RAS
 from scorecard.said import SAID
 from scorecard.stacks import STACKS
 from scorecard.stalls import STALLS
+from scorecard.stragglers import STRAGGLERS
 from scorecard.world import World, record
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
-CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS, **CAUSES}
+CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS, **CAUSES, **STRAGGLERS}
 
 
 def recordings() -> dict[str, str]:

@@ -28,6 +28,7 @@ class Row:
     suspect_after: float | None
     stalled_after: float | None
     said: str
+    straggler_after: float | None = None
 
 
 def score(path: Path) -> Row:
@@ -40,20 +41,22 @@ def score(path: Path) -> Row:
         # Real ranks start as slowly as their machine lets them: what is said of that is not the case's.
         changes = [change for change in changes if change["now"] >= verdict["begun"]]
     opened = {kind: [c for c in changes if c["kind"] == "open" and c["finding"]["kind"] == kind]
-              for kind in ("stalled", "suspect", "node_silent")}
-    if verdict["expect"] == "nothing":
-        faults = _nothing(verdict, opened)
-    else:
+              for kind in ("stalled", "suspect", "node_silent", "straggler", "at_risk")}
+    if verdict["expect"] == "stalled":
         faults = _stalled(verdict, opened, changes)
+    else:
+        faults = _nothing(verdict, opened)
+    faults += _stragglers(verdict, opened, changes)
     if len(opened["node_silent"]) != verdict.get("node_silent", 0):
         faults.append(f"{len(opened['node_silent'])} node_silent findings")
     faults += _incidents(verdict, [change for change in everything if change["kind"] == "incident"])
     fault_at = verdict.get("fault_at")
     after = {kind: round(found[0]["now"] - fault_at, 1) if found and fault_at is not None else None
              for kind, found in opened.items()}
-    said = opened["stalled"][0]["event"]["message"] if opened["stalled"] else ""
+    first = [*opened["stalled"], *opened["straggler"], *opened["at_risk"]]
+    said = first[0]["event"]["message"] if first else ""
     return Row(path.stem, verdict["title"], verdict["expect"], faults, after["suspect"], after["stalled"],
-               said)
+               said, after["straggler"])
 
 
 def _nothing(verdict: dict[str, Any], opened: dict[str, list[Any]]) -> list[str]:
@@ -93,6 +96,30 @@ def _stalled(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: lis
     faults += [f"{words!r} is not said in: {message}" for words in verdict.get("says", [])
                if words not in message]
     faults += _around(verdict, opened, changes)
+    return faults
+
+
+def _stragglers(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: list[Any]) -> list[str]:
+    """Who holds the gang back, or is at risk to; of nobody else may anything be said."""
+    faults = []
+    for kind in ("straggler", "at_risk"):
+        wanted, found = verdict["expect"] == kind, opened[kind]
+        if not wanted:
+            faults += [f"{kind} was said: {c['event']['message']}" for c in found]
+            continue
+        if len(found) != 1:
+            faults.append(f"{len(found)} workers were said to be {kind}")
+        for change in found[:1]:
+            finding, late = change["finding"], change["now"] - verdict["fault_at"]
+            faults += [f"{field} is {finding.get(field)!r}, not {verdict[field]!r}"
+                       for field in ("worker", "rank", "node") if finding.get(field) != verdict[field]]
+            if not 0 < late <= verdict["within"]:
+                faults.append(f"found {late:.1f} s after the fault, not within {verdict['within']} s")
+            faults += [f"{words!r} is not said in: {change['event']['message']}" for words in verdict["says"]
+                       if words not in change["event"]["message"]]
+        closed = [c["event"]["message"] for c in changes if c["kind"] == "close" and c["finding"]["kind"] == kind]
+        if closed != verdict.get("over", []):
+            faults.append(f"over by {closed}")
     return faults
 
 

@@ -103,6 +103,10 @@ class Rank:
     """When the metric ``step`` last changed; None: nobody asks for it."""
     unread: Spans = field(default_factory=list)
     """When its endpoint can't be read."""
+    told: Callable[[float, int], dict[str, Any]] | None = None
+    """What its GPUs tell beside how busy they are, at a second, of the one with this index."""
+    times: Callable[[float], float] | None = None
+    """Its metric ``step_seconds`` at a second."""
     exit: tuple[float, int] | None = None
     killed: float | None = None
     """When one of its helpers was killed for lack of memory."""
@@ -130,6 +134,8 @@ class Rank:
             lost = within(self.unread, t) is not None
             found.metrics = [Metric("step", self.metric(t), None if lost else t - self.metric(t))]
             found.unknown = [Unknown("metric", "port 9000 does not answer within 1 s")] if lost else []
+        if self.times is not None:
+            found.metrics = [*found.metrics, Metric("step_seconds", self.times(t), 1.0, 1.0)]
         if self.killed is not None and t >= self.killed:
             found.oom = Oom(1, t - self.killed)
         alive = [p for p in self.procs if p.born <= t < p.until]
@@ -146,8 +152,10 @@ class Rank:
                 continue
             last = self.busy(t) if self.busy else None
             idle = t if last is None else t - last
-            found.gpus.append(Gpu(index=index, busy=99.0 if idle < EVERY else 0.0, idle_s=idle,
-                                  ever_busy=last is not None, pids=pids))
+            gpu = Gpu(index=index, busy=99.0 if idle < EVERY else 0.0, idle_s=idle, ever_busy=last is not None,
+                      pids=pids)
+            more = self.told(t, index) if self.told else {}
+            found.gpus.append(msgspec.structs.replace(gpu, **more) if more else gpu)
         return found
 
 

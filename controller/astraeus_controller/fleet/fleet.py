@@ -15,6 +15,7 @@ from astraeus_protocol import report as wire
 from ..config import Config
 from ..rules.picture import Picture
 from ..slurm.types import JobFacts, Snapshot
+from . import gpus
 from .rails import RailBook
 from .state import Job, Node, Part, StepMemory, state_word
 from .ties import all_tied, learn
@@ -124,6 +125,7 @@ class Fleet:
         for step in said.steps:
             memory = job.steps.setdefault(step.step, StepMemory())
             learn(memory, step.workers)
+            gpus.learn(memory, step.workers, now)
             if step.output_s is not None:
                 memory.holder = node
         if said.stacks is not None and not said.stacks.native:

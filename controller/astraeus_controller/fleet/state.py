@@ -7,6 +7,7 @@ from astraeus_protocol.readings import Stack
 from astraeus_protocol.settings import Settings, settings_from
 
 from ..slurm.types import JobFacts, JobRow
+from .gpus import GpuLook
 from .time import FOREVER, LATE_S, Interval, merged, silent_after
 
 ALIVE = {"RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT"}
@@ -80,6 +81,8 @@ class StepMemory:
         self.stacks: dict[Key, tuple[float, tuple[str, ...]]] = {}
         """Of the last asking that nobody made for native frames: when it was read, its main thread's frames."""
         self.stacks_ask = ""
+        self.gpus: dict[tuple[int, int], GpuLook] = {}
+        """(rank, index) to the last two looks at that GPU."""
         self.holder = ""
         """The node that last reported the step's shared output."""
         self._raw: dict[str, str] | None = None

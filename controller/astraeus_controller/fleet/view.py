@@ -26,6 +26,7 @@ from ..rules.picture import (
     WorkerView,
 )
 from ..rules.stacks import at_prompt
+from .gpus import before
 from .rails import RailBook
 from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Key, Node, StepMemory
 from .ties import key_of, processes_of
@@ -241,10 +242,10 @@ class View:
             cpu_idle_s=clock.known(worker.cpu_idle_s, worker.looked_s), cpu_at=clock.at(worker.cpu_idle_s),
             began_s=clock.age(worker.began_s) or 0.0,
             processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),
-            gpus=tuple(GpuView(index=g.index, busy=g.busy, idle_s=clock.known(g.idle_s, g.looked_s),
-                               ever_busy=g.ever_busy, busy_at=clock.at(g.idle_s), told=g) for g in worker.gpus),
+            gpus=tuple(_gpu(memory, clock, worker.rank, gpu) for gpu in worker.gpus),
             metrics=tuple(MetricView(name=m.name, value=m.value, unchanged_s=clock.known(m.unchanged_s, m.looked_s),
-                                     at=clock.at(m.unchanged_s)) for m in worker.metrics),
+                                     at=clock.at(m.unchanged_s), looked_at=clock.at(m.looked_s) or 0.0)
+                          for m in worker.metrics),
             oom=worker.oom, oom_at=clock.at(worker.oom.s) if worker.oom else None,
             unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
 
@@ -259,6 +260,13 @@ class View:
             wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0),
             cpu=p.cpu, place=p.place and structs.replace(p.place, s=clock.age(p.place.s) or 0.0), edges=tuple(p.edges),
             inner=p.inner, stack=stack)
+
+
+def _gpu(memory: StepMemory, clock: Clock, rank: int, gpu: wire.Gpu) -> GpuView:
+    last, apart_s = before(memory, rank, gpu)
+    return GpuView(index=gpu.index, busy=gpu.busy, idle_s=clock.known(gpu.idle_s, gpu.looked_s),
+                   ever_busy=gpu.ever_busy, busy_at=clock.at(gpu.idle_s), told=gpu, before=last,
+                   looked_at=clock.at(gpu.looked_s) or 0.0, apart_s=apart_s)
 
 
 def _stack(memory: StepMemory, clock: Clock, key: Key) -> StackView | None:

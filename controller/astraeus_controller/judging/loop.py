@@ -15,6 +15,7 @@ from astraeus_protocol.findings import Event, Finding
 from ..actions import annotate, evidence
 from ..actions.annotate import Annotations
 from ..actions.may_restart import PROGRESSED_S
+from ..actions.node_flags import NodeFlags
 from ..actions.restarts import Restarts
 from ..fleet import Fleet
 from ..inquiries import Inquiries
@@ -47,19 +48,18 @@ class Judging:
     """``emit`` stores and logs an event; ``now`` is CLOCK_BOOTTIME in seconds."""
 
     def __init__(self, fleet: Fleet, passes: Pass, store: Store, annotations: Annotations, restarts: Restarts,
-                 inquiries: Inquiries, incidents: Incidents, emit: Callable[[Event], None],
+                 inquiries: Inquiries, incidents: Incidents, flags: NodeFlags, emit: Callable[[Event], None],
                  now: Callable[[], float]) -> None:
         self.fleet, self.passes, self.store = fleet, passes, store
         self.annotations, self.restarts, self.inquiries = annotations, restarts, inquiries
-        self.incidents, self.emit, self.now = incidents, emit, now
+        self.incidents, self.flags, self.emit, self.now = incidents, flags, emit, now
         self.watches: dict[int, Watch] = {}
         self.near: set[int] = set()
-        """Jobs whose patience is soon over: their nodes report more often, for ages count up to the last look."""
+        """Jobs whose patience is soon over, or in which one more look names a straggler: their nodes report often."""
         self._gave_back: dict[int, int] = {}
         """Job to the restart count of its attempt that is known to give the budget back."""
         self._stores = True
-        self._cost: dict[int, float] = {}
-        self._dirty: dict[int, float] = {}
+        self._cost, self._dirty = dict[int, float](), dict[int, float]()
         self._wake = asyncio.Event()
 
     def picture(self, job: int) -> Picture | None:
@@ -97,8 +97,8 @@ class Judging:
             if self.fleet.jobs[job].facts is None and not picture.job.ended:
                 self.inquiries.ask(job)
             self.watches[job] = _watch(picture)
-            (self.near.add if near(picture) else self.near.discard)(job)
             self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act", picture)
+            (self.near.add if near(picture) or self.passes.straggling.pending(job) else self.near.discard)(job)
             self._note_progress(picture)
         except sqlite3.Error as fault:
             self.passes.put_back(held)
@@ -206,7 +206,7 @@ class Judging:
 
     def _store(self, changes: list[Change], act: bool, picture: Picture | None) -> None:
         for change in changes:
-            self._note(change, picture)
+            self._note(change, act, picture)
         stalled = [c for c in changes if c.finding.kind == "stalled" and c.kind != "check"]
         told = self._take([turn for change in stalled for turn in self._turns(change)])
         own = {change.finding.job for change in stalled}
@@ -215,7 +215,7 @@ class Judging:
         for job in told - own:
             self._annotate(job, [], self._acts(job))
 
-    def _note(self, change: Change, picture: Picture | None) -> None:
+    def _note(self, change: Change, act: bool, picture: Picture | None) -> None:
         finding, event = change.finding, change.event
         if change.kind == "check":
             self.inquiries.ask(finding.job, urgent=True)
@@ -223,6 +223,7 @@ class Judging:
         if change.kind == "close":
             self.store.close_finding(finding.key, change.why)
             self.store.after(partial(self.restarts.drop, finding.key))
+            self.flags.over(finding.key)
         else:
             self.store.put_finding(finding, self.passes.offset(finding.key))
             self._own(finding)
@@ -230,6 +231,8 @@ class Judging:
             event = numbered(event, finding, number) if event and number else event
         if event is not None:
             self.emit(event)
+        if change.kind in ("open", "update"):
+            self.flags.note(finding, act)
         if change.kind in ("open", "update") and finding.kind == "stalled" and finding.action == "restart":
             self.store.after(partial(self.restarts.want, finding))
 
@@ -258,8 +261,7 @@ class Judging:
         return told
 
     def _acts(self, job: int) -> bool:
-        picture = self.picture(job)
-        return picture is not None and picture.job.policy.mode == "act"
+        return (picture := self.picture(job)) is not None and picture.job.policy.mode == "act"
 
     def _keep_evidence(self, finding: Finding, picture: Picture | None) -> int | None:
         held = self.fleet.jobs.get(finding.job)

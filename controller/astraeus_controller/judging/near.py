@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..rules.limits import COLLECTIVE_MAX_S
+from ..rules.metric import metric_of
 from ..rules.picture import Picture, StepView, WorkerView
 from ..rules.ras import of_step
 from ..rules.readings import running
@@ -26,7 +27,7 @@ def _near(step: StepView) -> bool:
     after = min(step.policy.after, COLLECTIVE_MAX_S) if len(step.workers) > 1 or step.said else step.policy.after
     if step.policy.after <= SHORT_S:
         return True
-    ages = [age for worker in running(step) if (age := _progress(worker)) is not None]
+    ages = [age for worker in running(step) if (age := _progress(step, worker)) is not None]
     ages += [one.said.s for one in step.said if one.said.kind in PROOF]
     stuck = of_step(step, None) if step.ras else None
     ages += [stuck.s] if stuck else []
@@ -34,9 +35,10 @@ def _near(step: StepView) -> bool:
     return any(limit - BEFORE_S <= age < limit + AFTER_S for age in ages for limit in {after, step.policy.after})
 
 
-def _progress(worker: WorkerView) -> float | None:
+def _progress(step: StepView, worker: WorkerView) -> float | None:
     """Seconds since its youngest progress; None: nothing is known."""
     known = [worker.output_s, worker.quiet_s, *(gpu.idle_s for gpu in worker.gpus)]
-    if worker.metrics:  # it alone tells
-        known = [metric.unchanged_s for metric in worker.metrics]
+    if step.policy.progress_metric:  # it alone tells
+        metric = metric_of(worker, step.policy.progress_metric)
+        known = [metric.unchanged_s] if metric else []
     return min((age for age in known if age is not None), default=None)

@@ -20,6 +20,7 @@ from . import ask_ras
 from .better import better_of, waits_on
 from .memory import Memory
 from .progress import NO_STEP, beats, over, progressed, rank_in, ranks_of, step_of
+from .straggling import KINDS, Straggling
 from .words import closed, opened
 
 NOBODY = "-"
@@ -53,6 +54,7 @@ class Pass(Memory):
         self.cluster = cluster
         self._first: dict[tuple[int, str], float] = {}
         self._asked: dict[int, float] = {}
+        self.straggling = Straggling()
         self._quiet: dict[int, list[str]] = {}
         """Job to its steps that have gone quiet."""
         self._ras: dict[int, dict[str, tuple[str, ...]]] = {}  # job to steps whose NCCL RAS is asked, and where
@@ -98,11 +100,13 @@ class Pass(Memory):
         changes += self._stalled(picture, concluded, now)
         changes += self._suspects(picture, concluded)
         changes += self._nodes(picture, concluded)
+        changes += self._stragglers(picture)
         return changes
 
     def forget(self) -> None:
         """Let go of what is remembered of jobs that the fleet no longer holds."""
         self.forget_others(self.fleet.jobs)
+        self.straggling.forget_others(self.fleet.jobs)
         for job in self._asked.keys() - self.fleet.jobs.keys():
             del self._asked[job]
         for kept in (self._quiet, self._ras):
@@ -226,6 +230,22 @@ class Pass(Memory):
         for conclusion in now.values():
             finding = self._finding(picture, conclusion, "node_silent", conclusion.workers)
             changes.append(self._opened(finding, picture, conclusion.said))
+        return changes
+
+    def _stragglers(self, picture: Picture) -> list[Change]:
+        changes = []
+        held = [f for f in self._of(picture.job) if f.kind in KINDS]
+        for turn in self.straggling.look(picture, rules.stragglers(picture), held):
+            if turn.kind == "close" and turn.finding:
+                changes.append(self._close(turn.finding, picture.now, turn.why))
+            elif turn.conclusion and turn.finding:
+                better = msgspec.structs.replace(turn.finding, said=turn.conclusion.said,
+                                                 details=turn.finding.details | turn.conclusion.evidence)
+                self._open[better.key] = better
+                changes.append(Change("update", better, opened(better, picture.now), better.said))
+            elif turn.conclusion:
+                finding = self._finding(picture, turn.conclusion, turn.conclusion.verdict, turn.conclusion.workers)
+                changes.append(self._opened(finding, picture, finding.said))
         return changes
 
     # Findings and events

@@ -18,14 +18,26 @@ def opened(finding: Finding, at: float) -> Event:
             message = f"Stalled: No progress for {say_seconds(_no_progress_s(finding, at))}: {finding.said}"
         case "suspect":
             message = f"Suspect: {finding.said}"
+        case "straggler":
+            message = f"Straggler: {summary(finding)}"
+        case "at_risk":
+            message = f"At risk: {summary(finding)}"
         case _:
             message = f"Node silent: {finding.said}"
     return Event(at=at, run=finding.run, job=finding.job, worker=finding.worker, state="Running",
                  kind=finding.kind, message=message,
                  details={finding_field(finding.kind): {
+                     **({"alert": "run_straggler"} if finding.kind == "straggler" else {}),
                      "key": finding.key, "rule": finding.rule, "since": finding.since,
                      "detected_at": finding.detected_at, "action": finding.action,
                      "evidence": finding.said, **finding.details}})
+
+
+def summary(finding: Finding) -> str:
+    """``Worker 123-2 (rank 2, on c3) holds the gang back: GPU 3 slowed down by heat: …``; of one at risk without the
+    verb."""
+    does = " holds the gang back" if finding.kind == "straggler" else ""
+    return f"Worker {finding.worker} (rank {finding.rank}, on {finding.node}){does}: {finding.said}"
 
 
 def _no_progress_s(finding: Finding, at: float) -> float:
@@ -58,6 +70,10 @@ def closed(finding: Finding, at: float, why: str) -> Event:
             kind, message = "suspect_over", "No longer suspect"
         case "suspect", _:
             kind, message = "suspect_over", f"No longer suspect: {why}"
+        case "straggler", _:
+            kind, message = "straggler_over", f"Straggler over: {why or 'the gang runs evenly again'}"
+        case "at_risk", _:
+            kind, message = "at_risk_over", f"No longer at risk: {why}" if why else "No longer at risk"
         case _, "":
             kind, message = "node_back", f"Node {finding.node} reports again"
         case _:

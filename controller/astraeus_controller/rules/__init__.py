@@ -2,5 +2,6 @@
 
 from .conclusion import Conclusion
 from .registry import judge
+from .straggler import judge as stragglers
 
-__all__ = ["Conclusion", "judge"]
+__all__ = ["Conclusion", "judge", "stragglers"]

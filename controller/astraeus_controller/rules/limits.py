@@ -144,6 +144,61 @@ TABLE: tuple[Limit, ...] = (
     Limit("NO_THREAD_CPU", 2, "% of a core",
           "a process that uses this or less has no thread that gets on",
           "ranks that hung on a lock used 0.5 % at most, for the threads of their libraries that look now and then"),
+    Limit("WARMUP_S", 600, "s",
+          "stragglers are looked for once every worker of the gang has run for so long",
+          "compiling, caches that fill, and ranks that start one after the other make the first minutes uneven"),
+    Limit("STRAGGLER_PASSES", 2, "passes",
+          "a worker is named when so many passes in a row find the same sign on it; it is over after as many without",
+          "clocks and times of one moment stand out in every healthy gang"),
+    Limit("PASS_APART_S", 10, "s",
+          "passes count as two where the looks that they rest on lie so far apart",
+          "a job is judged with every report of each of its nodes: one look of one node would count many times"),
+    Limit("LINK_SETTLES_S", 30, "s",
+          "a sign of a link names a worker once it has stood for so long",
+          "rails are read each minute, each 15 s once a sign is seen: what all links have is not to name "
+          "the nodes that were read first"),
+    Limit("STRAGGLERS_MAX", 8, "workers",
+          "so many workers of a gang are named at most, the one that stands out most first",
+          "where more stand out, it is the gang that is uneven"),
+    Limit("CLOCK_SHARE", 0.85, "share",
+          "a busy GPU is slow whose SM clock is below so much of the median of the gang's busy ones of its make",
+          "chips of one make differ by a tenth under the same load"),
+    Limit("CLOCK_BUSY_PERCENT", 50, "%",
+          "clocks of GPUs are compared that are so busy",
+          "the clock of a GPU that rests tells nothing of its work"),
+    Limit("CAPPED_DRAW_SHARE", 0.8, "share",
+          "a capped power (software power cap) counts only where the GPU draws at most so much of its enforced limit",
+          "a healthy GPU under full load draws all that it may, and its driver says that its power is capped"),
+    Limit("LIMIT_SHARE", 0.95, "share",
+          "or where its limit is below so much of the gang's median",
+          "one of four equal GPUs was found limited to half of the others' power"),
+    Limit("HELD_SHARE", 0.1, "share",
+          "a counter of the time for which a clock was held grows where it takes so much of the time between two looks",
+          "a few milliseconds of it at a load's step slow nobody down"),
+    Limit("SLOWDOWN_NEAR_C", 3, "°C",
+          "a GPU is at risk that is so close to the temperature at which it slows itself down",
+          "the next warm hour of the room takes it there"),
+    Limit("ECC_CORRECTED_MIN", 100, "errors",
+          "a GPU is at risk from so many corrected memory errors in a job on; of those not corrected, one does",
+          "single bits that flip and are corrected are part of a healthy memory"),
+    Limit("BUSIER_POINTS", 40, "points",
+          "a worker whose GPUs are so much busier than the others' median, and at higher power, is waited for",
+          "of a gang in step all are busy alike"),
+    Limit("WAITS_POWER_SHARE", 0.75, "share",
+          "beside one that works, a GPU that is busy and draws this share of its own usual power at most waits",
+          "in a gang that goes on, who waits works in between: its power does not fall as far as a hung one's"),
+    Limit("OWN_POWER_SHARE", 0.8, "share",
+          "of its own usual power, at least: it works, and does not wait",
+          "who waits is as busy as who works; only the power tells them apart"),
+    Limit("RHYTHM_RATIO", 1.5, "times",
+          "a worker's rhythm is slow where its switches come so much slower, beside the others', than they used to",
+          "it is an estimate: what else a main thread waits for makes it switch, too"),
+    Limit("RHYTHM_BASE_MIN", 2, "switches/s",
+          "a rhythm is known from so many voluntary switches of the main thread on",
+          "fewer make a rate by chance"),
+    Limit("RHYTHM_LEAST", 0.25, "share",
+          "and while at least so much of its usual rate is left",
+          "what has less hangs, or nearly does: that is no rhythm"),
     Limit("INCIDENT_WINDOW_S", 300, "s",
           "stalls of several jobs this close together, on one storage or node, are one incident",
           "jobs have a patience of their own, counted from their own last progress: an outage makes them stall over "
@@ -163,6 +218,11 @@ TABLE: tuple[Limit, ...] = (
           "jobs that became stalled within this time count for the breaker",
           "the longest that a stuck collective is waited for: what breaks at once is said within it"),
 )
+
+OWN_FAULT_XIDS = {13, 31, 43, 45, 68, 69}
+"""Xid events of a program's own faults, and of what its end leaves behind: no sign of a bad GPU."""
+XIDS_SAID = 4
+"""So many are said in a sentence."""
 
 _VALUES = {limit.name: limit.value for limit in TABLE}
 
@@ -205,6 +265,24 @@ FIRST_WORK = _VALUES["FIRST_WORK"]
 WORKS_PERCENT = _VALUES["WORKS_PERCENT"]
 OOM_BEFORE_S = _VALUES["OOM_BEFORE_S"]
 NO_THREAD_CPU = _VALUES["NO_THREAD_CPU"]
+WARMUP_S = _VALUES["WARMUP_S"]
+STRAGGLER_PASSES = int(_VALUES["STRAGGLER_PASSES"])
+PASS_APART_S = _VALUES["PASS_APART_S"]
+LINK_SETTLES_S = _VALUES["LINK_SETTLES_S"]
+STRAGGLERS_MAX = int(_VALUES["STRAGGLERS_MAX"])
+CLOCK_SHARE = _VALUES["CLOCK_SHARE"]
+CLOCK_BUSY_PERCENT = _VALUES["CLOCK_BUSY_PERCENT"]
+CAPPED_DRAW_SHARE = _VALUES["CAPPED_DRAW_SHARE"]
+LIMIT_SHARE = _VALUES["LIMIT_SHARE"]
+HELD_SHARE = _VALUES["HELD_SHARE"]
+SLOWDOWN_NEAR_C = _VALUES["SLOWDOWN_NEAR_C"]
+ECC_CORRECTED_MIN = _VALUES["ECC_CORRECTED_MIN"]
+BUSIER_POINTS = _VALUES["BUSIER_POINTS"]
+WAITS_POWER_SHARE = _VALUES["WAITS_POWER_SHARE"]
+OWN_POWER_SHARE = _VALUES["OWN_POWER_SHARE"]
+RHYTHM_RATIO = _VALUES["RHYTHM_RATIO"]
+RHYTHM_BASE_MIN = _VALUES["RHYTHM_BASE_MIN"]
+RHYTHM_LEAST = _VALUES["RHYTHM_LEAST"]
 INCIDENT_WINDOW_S = _VALUES["INCIDENT_WINDOW_S"]
 INCIDENT_JOBS = _VALUES["INCIDENT_JOBS"]
 INCIDENT_REST_S = _VALUES["INCIDENT_REST_S"]

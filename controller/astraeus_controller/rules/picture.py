@@ -33,6 +33,11 @@ class Policy(msgspec.Struct, frozen=True):
     """alert, list: whether a run whose GPUs were never busy is alerted and annotated, or only listed."""
     avoid_guilty: bool = False
     """Its next attempt is to run on other nodes than the guilty rank's."""
+    straggler_metric: str | None = None
+    """Holds each rank's own time per iteration."""
+    straggler_ratio: float = 1.2
+    warmup_s: float = 600.0
+    """Stragglers are looked for once every worker has run for so long."""
 
 
 class StackView(msgspec.Struct, frozen=True):
@@ -78,6 +83,12 @@ class GpuView(msgspec.Struct, frozen=True):
     """Unix time at which it was last busy, for sentences: suspended time is not taken out of it."""
     told: Gpu | None = None
     """The reading whole, as it came: its ages are those of its report."""
+    before: Gpu | None = None
+    """The reading of the look before, a report or two ago; None: there was none lately."""
+    looked_at: float = 0.0
+    """Unix time of the look that ``told`` is of."""
+    apart_s: float = 0.0
+    """Between that look and the one before."""
 
 
 class MetricView(msgspec.Struct, frozen=True):
@@ -88,6 +99,8 @@ class MetricView(msgspec.Struct, frozen=True):
     unchanged_s: float | None
     at: float | None = None
     """Unix time of its last change."""
+    looked_at: float = 0.0
+    """Unix time at which it was last read."""
 
 
 class WorkerView(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from . import closers, metrics, tails
 from .follower import Followers
 from .gpus import Gpus
 from .lines import sort_lines, waits_in
-from .rails import Rails
+from .rails import SOON_S, Rails
 from .ras import RasRound
 from .stacks import Stacks
 
@@ -81,7 +81,7 @@ class Looks:
             self.gpus.look()
         if everything:
             self._read_metrics(now)
-        self.rails.due(now, self.jobs.values(), node)
+        self.rails.due(now, self.jobs.values(), node, close=interval_s < SOON_S)
         fresh = any(now - came < YOUNG_S for job in self.jobs.values()
                     for came in (job.came, *(step.came for step in job.steps.values())))
         if fresh:  # also where only a young job was not there yet when the survey before was made

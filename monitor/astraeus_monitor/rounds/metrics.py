@@ -23,26 +23,33 @@ def asks(job: JobWatch, now: float) -> list[MetricAsk]:
     found = []
     for step, worker in job.running():
         own = settings_from(settings(step.facts)).over(settings_from(of_job))
-        if own.progress_metric:
-            clock = worker.metrics.setdefault(own.progress_metric, MetricClock(own.progress_metric, now))
-            ask = _ask(step, worker, own, clock, integer(job.facts.get("uid"), -1))
+        # The progress metric first: where both can't be read for the same reason, it is said of that one.
+        names = dict.fromkeys(filter(None, (own.progress_metric, own.straggler_metric)))
+        clocks = [worker.metrics.setdefault(name, MetricClock(name, now)) for name in names]
+        if clocks:
+            ask = _ask(step, worker, own, clocks, integer(job.facts.get("uid"), -1))
             found += [ask] if ask else []
     return found
 
 
-def _ask(step: StepWatch, worker: WorkerWatch, own: Settings, clock: MetricClock, uid: int) -> MetricAsk | None:
+def _ask(step: StepWatch, worker: WorkerWatch, own: Settings, clocks: list[MetricClock],
+         uid: int) -> MetricAsk | None:
+    names = [clock.name for clock in clocks]
     if own.metrics_port is None and own.metrics_file:
-        return MetricAsk(step.step, worker.rank, 0, [worker.pid], [clock.name],
+        return MetricAsk(step.step, worker.rank, 0, [worker.pid], names,
                          own.metrics_file.replace(RANK, str(worker.rank)), uid)
     if own.metrics_port is None:
-        clock.miss(NO_PLACE)
-        return None
+        return _none(clocks, NO_PLACE)
     port = own.metrics_port + worker.local
     if port > PORT_MAX:
-        clock.miss(f"port {own.metrics_port} + local id {worker.local} is beyond {PORT_MAX}")
-        return None
+        return _none(clocks, f"port {own.metrics_port} + local id {worker.local} is beyond {PORT_MAX}")
     pids = [worker.pid, *(pid for pid, _ in worker.tree if pid != worker.pid)]
-    return MetricAsk(step.step, worker.rank, port, pids, [clock.name])
+    return MetricAsk(step.step, worker.rank, port, pids, names)
+
+
+def _none(clocks: list[MetricClock], why: str) -> None:
+    for clock in clocks:
+        clock.miss(why)
 
 
 def seen(job: JobWatch, asked: list[MetricAsk], lines: list[bytes], why: str, now: float) -> None:

@@ -27,6 +27,9 @@ from ..watch.step import settings
 WHOLE_EVERY_S = 600.0
 """Between two looks at what is there at all, and at the topology files; and when a job comes."""
 DEADLINE_S = 2.0
+SOON_S = 15.0
+"""Between two looks while the controller wants to hear soon: what one node's rails told is to be held against all
+others' at the same time. When the links of most nodes went down, those that were read first were named."""
 LEFT_OUT_MAX = 3
 """Devices that do not answer; with more of them nothing is read any more."""
 
@@ -74,7 +77,7 @@ class Rails:
     def __init__(self, probes: Probes, looker: Looker, clock: Clock, seen: Callable[[], None]) -> None:
         self.probes, self.looker, self.clock, self.seen = probes, looker, clock, seen
         self.config = Config()
-        self.next_at = self.whole_at = 0.0
+        self.next_at = self.whole_at = self.begun_at = 0.0
         self.devices: list[ib.Device] | None = None
         self.compute: list[tuple[str, int]] = []
         self.wiring, self.wiring_faults = Wiring(), list[str]()
@@ -82,12 +85,14 @@ class Rails:
         """Device that did not answer twice to when it is tried again."""
         self.last = ""
 
-    def due(self, now: float, jobs: Iterable[JobWatch], node: str) -> None:
-        """Begin a look where one is due: at once for a job that came, for its counters begin with it."""
+    def due(self, now: float, jobs: Iterable[JobWatch], node: str, *, close: bool = False) -> None:
+        """Begin a look where one is due: at once for a job that came, for its counters begin with it. ``close``: the
+        controller wants to hear soon."""
         using = [job for job in jobs if uses(job)]
         new = any(not job.rails.asked for job in using)
         kind = f"rails {len(self.left_out)}"
-        if not using or (now < self.next_at and not new) or kind in self.probes.running:
+        next_at = min(self.next_at, self.begun_at + SOON_S - 0.5) if close else self.next_at
+        if not using or (now < next_at and not new) or kind in self.probes.running:
             return
         had = self.devices is not None or any(job.rails.clocks for job in using)
         if not had and not os.path.isdir(ib.folder_of(self.config.sysfs)):
@@ -118,7 +123,7 @@ class Rails:
                 job.rails.miss(why)
 
     def _begun(self, jobs: list[JobWatch], now: float) -> None:
-        self.next_at = now + self.config.rails_s - 0.5
+        self.next_at, self.begun_at = now + self.config.rails_s - 0.5, now
         for job in jobs:
             job.rails.asked = True
 

@@ -131,7 +131,7 @@ class WorkerWatch:
         unknown = [report.Unknown(source, why) for source, why in self.faults]
         unknown += gpus[1] if self.running else []
         metrics = list(self.metrics.values()) if self.running else []
-        unknown += [report.Unknown("metric", clock.why) for clock in metrics if clock.why]
+        unknown += [report.Unknown("metric", why) for why in dict.fromkeys(clock.why for clock in metrics) if why]
         unknown += self._closer_unknown() if self.running else []
         output_s = writing_s = cpu_idle_s = quiet_s = None
         if self.running and self.missed:

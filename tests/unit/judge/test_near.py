@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from astraeus_controller.judging.near import near
 
-from .views import gpu, picture, worker
+from .views import gpu, picture, shows, worker
 
 
 @pytest.mark.parametrize(("output_s", "after", "expected"), [
@@ -20,6 +20,12 @@ def test_a_gang_is_near_before_ten_minutes_and_before_its_patience(
 def test_a_busy_gpu_is_progress() -> None:
     assert not near(picture(worker(0, 890, gpus=(gpu(idle_s=3),)), after=900))
     assert near(picture(worker(0, 890, gpus=(gpu(idle_s=870),)), after=900))
+
+
+def test_only_the_progress_metric_stands_for_progress() -> None:
+    times = shows(1.2, 3.0, "step_seconds")
+    assert near(picture(worker(0, 890, metrics=times), after=900))
+    assert not near(picture(worker(0, 890, metrics=(*times, *shows(7.0, 400.0))), after=900, metric="step"))
 
 
 def test_suspended_or_over_it_is_not() -> None:

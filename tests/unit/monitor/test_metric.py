@@ -281,6 +281,17 @@ def test_a_file_in_place_of_the_port(tmp_path: Path) -> None:
         (0, "run/rank-0.prom", [100], 1001), (1, "run/rank-1.prom", [101], 1001)]
 
 
+def test_the_time_per_iteration_is_read_beside_the_progress(tmp_path: Path) -> None:
+    both = job_of(tmp_path, progress_metric="step", straggler_metric="step_seconds", metrics_port="9000")
+    asked = metrics.asks(both, 1000)
+    assert [a.names for a in asked] == [["step", "step_seconds"]] * 2, "in one answer"
+    metrics.seen(both, asked, [], "no answer before the deadline", 1015)
+    assert told(both, 1020)[0] == ([report.Metric("step"), report.Metric("step_seconds")],
+                                   ["no answer before the deadline"])
+    alone = job_of(tmp_path, straggler_metric="loss", metrics_port="9000")  # the same as the progress metric
+    assert [a.names for a in metrics.asks(alone, 1000)] == [["loss"]] * 2
+
+
 def test_no_place_is_unknown_with_its_reason(tmp_path: Path) -> None:
     job = job_of(tmp_path)  # the job's own --progress-metric=loss
     assert metrics.asks(job, 1000) == []

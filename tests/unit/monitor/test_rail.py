@@ -204,12 +204,21 @@ class Lab:
         done(lines[:self.until], LATE if self.until else "")  # type: ignore[operator]
         return ""
 
-    def turn(self, seconds: float = 60) -> report.Job:
+    def turn(self, seconds: float = 60, *, close: bool = False) -> report.Job:
         self.clock.now += seconds
-        self.rails.due(self.clock.now, [self.job], "c1")
+        self.rails.due(self.clock.now, [self.job], "c1", close=close)
         job = report.Job(7, "n")
         self.job.rails.tell(job, self.clock.now)
         return job
+
+
+def test_looks_are_each_15_s_while_the_controller_wants_to_hear_soon(tmp_path: Path, clock: FakeClock) -> None:
+    h100(tmp_path)
+    lab = Lab(tmp_path, clock)
+    for seconds, close, looks in ((5, False, 1), (15, False, 1), (5, True, 2), (10, True, 2), (5, True, 3),
+                                  (45, False, 3), (15, False, 4)):
+        lab.turn(seconds, close=close)
+        assert len(lab.asked) == looks
 
 
 def test_looks_are_seldom_and_whole_for_a_new_job(tmp_path: Path, clock: FakeClock) -> None:

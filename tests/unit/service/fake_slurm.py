@@ -115,6 +115,8 @@ class FakeSlurm:
             case ["requeue", number]:
                 self._not_whole(number)
                 return self._requeue_ended(self._named(number))
+            case ["update", target, *pairs] if target.startswith("nodename="):
+                return self._update_node(target.removeprefix("nodename="), dict(pair.split("=", 1) for pair in pairs))
             case ["update", target, *pairs]:
                 self._not_whole(target.removeprefix("jobid="))
                 return "".join(self._update(one, pairs) for one in self._all_of(target.removeprefix("jobid=")))
@@ -162,13 +164,45 @@ class FakeSlurm:
         return f"{one['end'] if over else 'Unknown'}|{one['recorded'].get('Comment', '')}\n"
 
     def sacctmgr(self, args: list[str]) -> str:
+        if "show" in args:
+            user = next(a for a in args if a.startswith("name=")).removeprefix("name=")
+            return self.state.get("levels", {}).get(user, "None") + "\n"
         one = self._known(int(next(a for a in args if a.startswith("jobid=")).removeprefix("jobid=")))
         for pair in args[args.index("set") + 1:]:
             key, _, value = pair.partition("=")
             one["recorded"][key] = value.replace("'", "`").replace('"', "`")
         return ""
 
+    def node(self, name: str) -> dict[str, str]:
+        """A node that tests look at."""
+        if name not in PARTITION:
+            raise Failed("slurm_update error: Invalid node name specified")
+        return self.state.setdefault("nodes", {}).setdefault(name, {"state": "mixed", "reason": "none", "comment": ""})
+
+    def _update_node(self, name: str, values: dict[str, str]) -> str:
+        one = self.node(name)
+        if (refused := self.state.get("node_refused")):
+            raise Failed(refused)
+        if (other := self.state.pop("node_race", None)):
+            one |= other
+        match values.get("state"):
+            case "drain":
+                one |= {"state": "draining", "reason": values["reason"]}
+            case "resume":
+                assert one["state"].startswith(("drain", "down")), "slurm_update error: Invalid node state specified"
+                one |= {"state": "mixed", "reason": "none"}
+        one["comment"] = values.get("comment", one["comment"])
+        return ""
+
     def sinfo(self, args: list[str]) -> str:
+        if "-O" in args:
+            name = args[args.index("-n") + 1]
+            if name not in PARTITION:
+                return ""
+            one = {"NodeList": name, "StateLong": self.node(name)["state"], "Reason": self.node(name)["reason"],
+                   "Comment": self.node(name)["comment"] or "(null)"}
+            fields = (field.split(":0") for field in args[args.index("-O") + 1].split(","))
+            return "".join(one[field] + mark for field, mark in fields) + "\n"
         if "-p" in args:
             assert args[args.index("-o") + 1] == "%R|%N|%T|%c|%m|%G|%f", args
             return "".join(f"{args[args.index('-p') + 1]}|{node}|{state}|16|64000|gpu:2|(null)\n"

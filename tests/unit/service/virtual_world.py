@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from astraeus_controller.actions.annotate import Annotations
+from astraeus_controller.actions.node_flags import NodeFlags
+from astraeus_controller.actions.node_writer import NodeWriter
 from astraeus_controller.actions.outside import Clocks
 from astraeus_controller.actions.restarts import Restarts
 from astraeus_controller.actions.writer import Pace, Writer
@@ -23,6 +25,7 @@ from astraeus_controller.judging.loop import Judging
 from astraeus_controller.judging.pass_ import Pass
 from astraeus_controller.rules.limits import INCIDENT_AGAIN_S
 from astraeus_controller.slurm.jobs import Jobs
+from astraeus_controller.slurm.nodes import Nodes
 from astraeus_controller.stops import StopFiles
 from astraeus_controller.store import Intent, Store
 from astraeus_protocol import report as wire
@@ -96,8 +99,11 @@ class VirtualWorld:
         self.incidents = Incidents(
             self.config, "test", past=self.store.incidents.since(self.wall() - INCIDENT_AGAIN_S),
             last=self.store.incidents.last(), findings=self.passes.memory)
+        self.flags = NodeFlags(self.config, NodeWriter(Nodes(commands), self.store, self.annotations.writer.pace),
+                               self.store, self.emit, self.wall, lambda: self.now)
         self.judging = Judging(self.fleet, self.passes, self.store, self.annotations, self.restarts,
-                               self.asked, self.incidents, self.emit, lambda: self.now)  # type: ignore[arg-type]
+                               self.asked, self.incidents, self.flags, self.emit,  # type: ignore[arg-type]
+                               lambda: self.now)
 
     def wall(self) -> float:
         return SINCE + self.set_by + self.now
