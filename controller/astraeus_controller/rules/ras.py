@@ -151,7 +151,8 @@ def locate(views: Sequence[RasView], members: Sequence[Member]) -> Where:
         if one.pid and one.host in chosen:
             return nodes[chosen[one.host]].get(one.pid)
         same = [own[one.pid] for own in nodes.values() if one.pid in own]
-        same = [m for m in same if m.process.rank == str(one.rank)] if len(same) > 1 else same
+        if len(same) > 1:  # containers of a cluster hand out the same PIDs
+            same = [m for m in same if (m.process.rank or str(m.worker.rank)) == str(one.rank)]
         return same[0] if len(same) == 1 else None
 
     return where

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 QUIET_S, GAPS = 30.0, 3
 """Output this young, or so many of the step's usual gaps, is progress where no pulse is known."""
 WHICH = "the node's GPUs are divided (MIG), and which one is the worker's can't be told"
+OPENED = "the driver names no process, and one of the task has a GPU open"
+"""It opened it and made nothing there yet, or this driver tells of no process: nothing that is held for nothing."""
 Tasks = list[tuple["StepWatch", "WorkerWatch"]]
 
 
@@ -77,6 +79,8 @@ class JobGpus:
             # Slurm counts instances as GPUs: its number may be another GPU's than the driver's.
             if self.divided and found.by in ("number", "all") and index not in self.divided:
                 record, why = report.Gpu(index=index, unknown={"busy": WHICH}), WHICH
+            if record.pids == [] and any(worker.holds_gpu.values()):
+                record.pids, record.unknown = None, {**record.unknown, "pids": OPENED}
             records.append(record)
             if why:
                 unknown.append(report.Unknown("gpu", f"GPU {index}: {why}"))

@@ -126,9 +126,10 @@ def test_a_state_goes_before_and_ras_is_said_beside_it() -> None:
     assert found.evidence["ras"]
 
 
-def test_pids_of_containers_are_the_same_on_each_node() -> None:
+@pytest.mark.parametrize("own", [True, False], ids=["RANK", "the task's"])
+def test_pids_of_containers_are_the_same_on_each_node(own: bool) -> None:
     workers = [structs.replace(waiting(rank), processes=(process(
-        4000 + rank, pulse_gone_s=600.0, pulse=0.0, inner=10 + rank % 2, rank=str(rank)),)) for rank in range(8)]
+        4000 + rank, pulse_gone_s=600.0, pulse=0.0, inner=10 + rank % 2, rank=str(rank) if own else ""),)) for rank in range(8)]
     lost = RasRank(5, "10.0.0.3", 11, "missing", 700, 9)
     rest = RasGroup(7, {"AllReduce": 9}, [RasRank(r, HOST.format(r // 2 + 1), 10 + r % 2) for r in range(8) if r != 5])
     found = only(judge(told(view(comm(rest, missing=(lost,))), workers=workers)))

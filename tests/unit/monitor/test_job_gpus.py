@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from astraeus_monitor.sources.gpu import Answer, Reading, Slow
-from astraeus_monitor.watch.gpus import WHICH, JobGpus, progresses
+from astraeus_monitor.watch.gpus import OPENED, WHICH, JobGpus, progresses
 
 
 def worker(rank: int = 0, visible: str | None = None, tree: tuple[int, ...] = (40,), gone_s: float | None = None,
            output_at: float | None = None) -> Any:
     pulse = SimpleNamespace(gone_s=lambda now: gone_s)
     return SimpleNamespace(
-        rank=rank, tree=[(pid, 1) for pid in tree], has_file=output_at is not None,
+        rank=rank, tree=[(pid, 1) for pid in tree], holds_gpu={}, has_file=output_at is not None,
         growth=SimpleNamespace(last=output_at),
         roster=SimpleNamespace(processes=[SimpleNamespace(visible=visible, gone=False, pulse=pulse)]))
 
@@ -61,3 +61,12 @@ def test_beside_instances_only_a_uuid_tells() -> None:
 ])
 def test_progress(gone_s: float | None, output_at: float | None, gap: float | None, works: bool) -> None:
     assert progresses(step(gap), worker(gone_s=gone_s, output_at=output_at), 1000) is works
+
+
+def test_a_gpu_that_a_task_has_open_is_not_held_for_nothing() -> None:
+    gpus, one = JobGpus([0], 100), worker()
+    gpus.see(Answer([whole(0, [])]), [(step(), one)], 115)
+    assert gpus.of(step(), one, 115)[0][0].pids == []
+    one.holds_gpu = {(40, 1): True}
+    (record,), _ = gpus.of(step(), one, 115)
+    assert (record.pids, record.unknown["pids"]) == (None, OPENED)
