@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from astraeus_protocol.devices import Gpu
 from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
-from astraeus_protocol.readings import Gpu
 
 from .judging.words import summary
 from .rules import collective_ras

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .readings import RasComm, RasGroup
+from .devices import RasComm, RasGroup
 
 Groups = list[RasGroup]
 

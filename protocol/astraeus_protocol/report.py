@@ -11,21 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from . import VERSION, WIRE
-from .readings import (
-    Chatter,
-    Edge,
-    Finished,
-    Gpu,
-    Metric,
-    Oom,
-    Place,
-    Rail,
-    Ras,
-    Said,
-    Stacks,
-    Unknown,
-    Wait,
-)
+from .devices import Gpu, Rail, Ras
+from .readings import Chatter, Edge, Finished, Metric, Oom, Place, Said, Stacks, Unknown, Wait
 
 MAX_BYTES = 1 << 20
 """A report's size at most."""

@@ -16,7 +16,7 @@ import pytest
 from astraeus_monitor.host.procfs import Proc
 from astraeus_monitor.probes.ras import Policy, look_at_ras
 from astraeus_monitor.reading import read_ras
-from astraeus_protocol.readings import Ras
+from astraeus_protocol.devices import Ras
 from slurm_test_cluster import wait_for
 from slurm_test_cluster.frameworks import NoSuchVersion, nccl_library
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from astraeus_protocol.readings import Ras, RasComm, RasGroup, RasRank
+from astraeus_protocol.devices import Ras, RasComm, RasGroup, RasRank
 
 from scorecard.lookalikes import nothing
 from scorecard.people import FAULT

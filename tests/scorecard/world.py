@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from astraeus_protocol.readings import Edge, Finished, Gpu, Metric, Oom, Place, Ras, Said, Stack, Stacks, Unknown, Wait
+from astraeus_protocol.devices import Gpu, Ras
+from astraeus_protocol.readings import Edge, Finished, Metric, Oom, Place, Said, Stack, Stacks, Unknown, Wait
 from astraeus_protocol.report import Job, Process, Report, Step, Worker
 
 BOOT = 50_000.0

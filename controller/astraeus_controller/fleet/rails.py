@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from astraeus_protocol import report as wire
-from astraeus_protocol.readings import Rail
+from astraeus_protocol.devices import Rail
 
 from ..rules.picture import RailClass
 from ..rules.rails import is_up, place_of

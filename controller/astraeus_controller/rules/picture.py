@@ -8,7 +8,8 @@ unknown: no rule may take it for zero or for idle.
 from __future__ import annotations
 
 import msgspec
-from astraeus_protocol.readings import Chatter, Edge, Finished, Gpu, Oom, Place, Rail, Ras, Said, Wait
+from astraeus_protocol.devices import Gpu, Rail, Ras
+from astraeus_protocol.readings import Chatter, Edge, Finished, Oom, Place, Said, Wait
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from astraeus_protocol.readings import Rail
+from astraeus_protocol.devices import Rail
 
 from .limits import RAIL_ERRORS_MIN, RAIL_ERRORS_RATIO, RAIL_GROWING_S, RAIL_PEERS, RAIL_RATE_SHARE
 from .picture import JobView, RailClass, RailView

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
+from astraeus_protocol.devices import RasComm, RasGroup, RasRank
 from astraeus_protocol.ras import behind
-from astraeus_protocol.readings import RasComm, RasGroup, RasRank
 
 from .gang import Gang, Member, Sign, done_of, others_wait
 from .limits import RAS_KNOWN_S, RAS_LOOKS, RAS_STILL_S

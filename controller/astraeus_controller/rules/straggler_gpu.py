@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from astraeus_protocol.readings import Gpu
+from astraeus_protocol.devices import Gpu
 
 from .limits import (
     CAPPED_DRAW_SHARE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from astraeus_protocol.readings import Gpu
+from astraeus_protocol.devices import Gpu
 
 from .limits import (
     BUSIER_POINTS,

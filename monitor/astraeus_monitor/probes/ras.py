@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
-from astraeus_protocol.readings import Ras
+from astraeus_protocol.devices import Ras
 
 from ..host.listeners import Place, own_addresses, places
 from ..host.nccl import Stamp, Version, parse, version_of

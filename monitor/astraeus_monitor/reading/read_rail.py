@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import msgspec
-from astraeus_protocol.readings import Rail
+from astraeus_protocol.devices import Rail
 
 from .. import config as configs
 from ..clock import Clock

@@ -7,8 +7,8 @@ Without one the processes that listen on NCCL's own port are found, and asked as
 from __future__ import annotations
 
 import msgspec
+from astraeus_protocol.devices import Ras, RasComm, RasRank
 from astraeus_protocol.ras import behind
-from astraeus_protocol.readings import Ras, RasComm, RasRank
 
 from ..host import listeners
 from ..host.listeners import Place

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
-from astraeus_protocol.readings import Ras
+from astraeus_protocol.devices import Ras
 
 from ..clock import Clock
 from ..host.nccl import Stamp, parse

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 
 import msgspec
+from astraeus_protocol.devices import Ras, RasComm, RasGroup, RasRank
 from astraeus_protocol.ras import behind
-from astraeus_protocol.readings import Ras, RasComm, RasGroup, RasRank
 
 NAMED_AT_MOST, GROUPS_AT_MOST, COMMS_AT_MOST = 32, 8, 16
 IN_PROGRESS = 7

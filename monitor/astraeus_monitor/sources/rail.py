@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from astraeus_protocol import report
-from astraeus_protocol.readings import Rail, Unknown
+from astraeus_protocol.devices import Rail
+from astraeus_protocol.readings import Unknown
 
 from ..host.infiniband import PortSeen
 from ..host.topology import Peers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 import msgspec
-from astraeus_protocol.readings import RasComm, RasGroup, RasRank
+from astraeus_protocol.devices import RasComm, RasGroup, RasRank
 
 from .nccl_ras import NO_COMMS, ZEROED, Key, Reply, Unread, ordered
 

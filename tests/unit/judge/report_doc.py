@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from astraeus_protocol import readings, report
+from astraeus_protocol import devices, readings, report
 
 DOC = Path(__file__).parents[3] / "docs" / "report.md"
 BEGIN, END = "<!-- fields -->\n", "<!-- /fields -->\n"
@@ -19,7 +19,7 @@ ORDER = ("Report", "Job", "Step", "Worker", "Metric", "Oom", "Process", "Wait", 
 
 def tables() -> str:
     """One heading and table for each record."""
-    trees = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in (report, readings)]
+    trees = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in (report, readings, devices)]
     classes = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
     return "\n".join(_table(name, classes[name]) for name in ORDER)
 

@@ -13,8 +13,9 @@ from astraeus_controller.rules import cause, incident, judge, nothing_runs
 from astraeus_controller.rules.conclusion import Conclusion
 from astraeus_controller.rules.late import who
 from astraeus_controller.rules.picture import Picture, StackView, WorkerView
+from astraeus_protocol.devices import Gpu
 from astraeus_protocol.findings import Finding
-from astraeus_protocol.readings import Gpu, Oom, Place
+from astraeus_protocol.readings import Oom, Place
 from msgspec import structs
 
 from .views import NOW, gpu, odd, picture, process, waiting, worker

@@ -9,7 +9,8 @@ from astraeus_controller.config import Config, parse
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.rules.picture import Picture, StepView
 from astraeus_controller.slurm.types import JobFacts, JobRow, Snapshot
-from astraeus_protocol.readings import Finished, Gpu
+from astraeus_protocol.devices import Gpu
+from astraeus_protocol.readings import Finished
 from astraeus_protocol.report import Job, Process, Report, Step, Worker
 
 WALL = 1_000_000.0

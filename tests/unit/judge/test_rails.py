@@ -9,7 +9,8 @@ from astraeus_controller import views
 from astraeus_controller.config import Config, ConfigFault, parse
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.rules.rails import Sign, signs
-from astraeus_protocol.readings import Rail, Unknown
+from astraeus_protocol.devices import Rail
+from astraeus_protocol.readings import Unknown
 from astraeus_protocol.report import Job, Process, Report, Step, Worker
 
 KIND = "MT4129/MT_0000000838/InfiniBand"

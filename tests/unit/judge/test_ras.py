@@ -10,7 +10,7 @@ from astraeus_controller.rules import judge
 from astraeus_controller.rules.collective_ras import RULE
 from astraeus_controller.rules.conclusion import Conclusion
 from astraeus_controller.rules.picture import Picture, RasView, WorkerView
-from astraeus_protocol.readings import Ras, RasComm, RasGroup, RasRank
+from astraeus_protocol.devices import Ras, RasComm, RasGroup, RasRank
 from msgspec import structs
 
 from .views import gpu, odd, picture, process, waiting, worker
@@ -129,7 +129,8 @@ def test_a_state_goes_before_and_ras_is_said_beside_it() -> None:
 @pytest.mark.parametrize("own", [True, False], ids=["RANK", "the task's"])
 def test_pids_of_containers_are_the_same_on_each_node(own: bool) -> None:
     workers = [structs.replace(waiting(rank), processes=(process(
-        4000 + rank, pulse_gone_s=600.0, pulse=0.0, inner=10 + rank % 2, rank=str(rank) if own else ""),)) for rank in range(8)]
+        4000 + rank, pulse_gone_s=600.0, pulse=0.0, inner=10 + rank % 2, rank=str(rank) if own else ""),))
+               for rank in range(8)]
     lost = RasRank(5, "10.0.0.3", 11, "missing", 700, 9)
     rest = RasGroup(7, {"AllReduce": 9}, [RasRank(r, HOST.format(r // 2 + 1), 10 + r % 2) for r in range(8) if r != 5])
     found = only(judge(told(view(comm(rest, missing=(lost,))), workers=workers)))

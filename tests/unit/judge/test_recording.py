@@ -11,7 +11,7 @@ from astraeus_controller.config import Config, Watch
 from astraeus_controller.recording import RecordingFault, Writer, read
 from astraeus_controller.replay import replay
 from astraeus_controller.slurm.types import JobFacts, JobRow, Snapshot
-from astraeus_protocol.readings import Gpu
+from astraeus_protocol.devices import Gpu
 from astraeus_protocol.report import Job, Process, Report, Step, Worker
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from astraeus_controller.rules import judge
 from astraeus_controller.rules.picture import GpuView, Picture
-from astraeus_protocol.readings import Gpu
+from astraeus_protocol.devices import Gpu
 
 from .views import NOW, picture, worker
 

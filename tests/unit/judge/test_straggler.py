@@ -11,8 +11,8 @@ from astraeus_controller.judging.straggling import Straggling
 from astraeus_controller.rules import stragglers
 from astraeus_controller.rules.conclusion import Conclusion
 from astraeus_controller.rules.picture import GpuView, MetricView, Picture, RailClass, RailView, WorkerView
+from astraeus_protocol.devices import Gpu, Rail
 from astraeus_protocol.findings import Finding
-from astraeus_protocol.readings import Gpu, Rail
 
 from .views import NOW, picture, process, shows, worker
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from astraeus_monitor.sources.nccl_ras import NO_COMMS, ZEROED, RasWatch, Reply, Unread, compact, read_json
 from astraeus_monitor.sources.ras_text import read_text
+from astraeus_protocol.devices import Ras, RasComm, RasGroup, RasRank
 from astraeus_protocol.ras import behind
-from astraeus_protocol.readings import Ras, RasComm, RasGroup, RasRank
 
 ZERO = (b'OK\n{"nccl_version": "2.30.7", "communicators": [{"hash": "0x0", "secondary_hash": "0x0:0x0", "size": 0, '
         b'"ranks": [], "missing_ranks": [\n\n ]}]}\n')

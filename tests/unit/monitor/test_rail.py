@@ -23,7 +23,7 @@ from astraeus_monitor.rounds import rails
 from astraeus_monitor.sources.rail import JobRails, Wiring
 from astraeus_monitor.watch.job import JobWatch
 from astraeus_protocol import report
-from astraeus_protocol.readings import Rail
+from astraeus_protocol.devices import Rail
 
 from .conftest import FakeClock
 from .sysfs_trees import Sys, h100

@@ -12,7 +12,7 @@ from astraeus_monitor.probes.ras import RasLook
 from astraeus_monitor.rounds.ras import OFF, RasRound
 from astraeus_monitor.watch.job import JobWatch
 from astraeus_monitor.watch.step import StepWatch
-from astraeus_protocol.readings import Ras
+from astraeus_protocol.devices import Ras
 
 
 class FakeProbes:
