@@ -190,7 +190,7 @@ class Monitor:
     # -- reports
 
     def _judge(self, *, looked: bool = True) -> None:
-        """Report at once if something decisive changed; keep the clocks then and after each look."""
+        """Report at once if something decisive changed; keep the clocks then and after looks."""
         now = self.clock.boot()
         for job in self.jobs.values():
             if job.dropped:
@@ -199,7 +199,7 @@ class Monitor:
             if decisive:
                 self._report_by(now + GATHER_S)
             if decisive or looked:
-                clocks.save(job, self.boot)
+                clocks.keep(job, self.boot, now, decisive=decisive)
 
     def _report_by(self, at: float) -> None:
         self.report_at = at if self.report_at is None else min(at, self.report_at)

@@ -53,6 +53,7 @@ nvmlReturn_t reach(nvmlDevice_t device, const char *call)
         return NVML_ERROR_UNINITIALIZED;
     if (!is_device(device))
         return NVML_ERROR_INVALID_ARGUMENT;
+    state_refresh();
     while (state_number(device->index, "hang", 0) != 0)
         usleep(50000);
     if (state_number(device->index, "lost", 0) != 0)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_STATE = 1 << 16 };
@@ -24,9 +25,28 @@ const char *state_in_use(void)
     return path;
 }
 
+enum { SAME_CALL_NS = 200 * 1000 };
+static struct timespec looked;
+
+static int looked_just_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (now.tv_sec == looked.tv_sec && now.tv_nsec - looked.tv_nsec < SAME_CALL_NS)
+        return 1;
+    looked = now;
+    return 0;
+}
+
+void state_refresh(void)
+{
+    looked.tv_sec = 0;
+}
+
 /*
- * The file's text, read anew only when the file is another: a look of a monitor asks for a hundred keys, and opening the
- * file for each was most of what the monitor seemed to cost.
+ * The file's text, read anew only when the file is another, and looked at once a call: a look of a monitor asks for a
+ * hundred keys, and opening the file for each, then its stat, was most of what the monitor seemed to cost.
  */
 static const char *state_file(void)
 {
@@ -36,14 +56,21 @@ static const char *state_file(void)
     size_t size;
     FILE *file;
 
-    if (stat(state_path(), &now) != 0)
-        return "";
+    if (looked_just_now())
+        return text;
+    if (stat(state_path(), &now) != 0) {
+        text[0] = '\0';
+        seen.st_ino = 0;
+        return text;
+    }
     if (now.st_ino == seen.st_ino && now.st_size == seen.st_size && now.st_dev == seen.st_dev &&
         now.st_mtim.tv_sec == seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
         return text;
     file = fopen(state_path(), "re");
-    if (!file)
-        return "";
+    if (!file) {
+        text[0] = '\0';
+        return text;
+    }
     size = fread(text, 1, sizeof(text) - 1, file);
     text[size] = '\0';
     fclose(file);

@@ -9,6 +9,9 @@ enum { MAX_GPUS = 16 };
 /* The file that a shared lock is held on while somebody has the driver open. */
 const char *state_in_use(void);
 
+/* A call begins: what the file says now is to count. */
+void state_refresh(void);
+
 /* How many GPUs there are: `gpus = N`, else the number of /dev/nvidiaN files. */
 int state_gpus(void);
 

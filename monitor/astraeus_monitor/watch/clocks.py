@@ -13,6 +13,15 @@ from .job import JobWatch
 
 CLOCK = "clock"
 VERSION = 1
+KEEP_EVERY_S = 20.0
+"""Between two savings where nothing decisive happened: what grew since is seen to have grown anew, after a kill."""
+
+
+def keep(job: JobWatch, boot: str, now: float, *, decisive: bool) -> None:
+    """After a look: save the clocks, if something decisive changed or they are old."""
+    if decisive or now - job.saved_at >= KEEP_EVERY_S:
+        job.saved_at = now
+        save(job, boot)
 
 
 def save(job: JobWatch, boot: str) -> None:

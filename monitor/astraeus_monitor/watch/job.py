@@ -53,7 +53,7 @@ class JobWatch:
         self.logs = JobLogs(ignore)
         self.sruns = out.Sruns()
         self.saved_steps: dict[str, Any] = {}
-        self.deep_at = now
+        self.deep_at, self.saved_at = now, float("-inf")
         self.hung = False
         """The last look hung before it came to a worker."""
         self.restless = True
