@@ -57,7 +57,7 @@ def test_runs_elsewhere_and_its_user_s_own_list_comes_back(site: Site) -> None:
     assert [kind for kind in kinds if kind in order] == order
     wait_for(lambda: f"restarted 1/10, avoiding {node}]" in site.admin_comment(job), 30, what="the admin comment",
              saw=lambda: site.admin_comment(job))
-    assert site.comment(job) == "mine"
+    wait_for(lambda: site.comment(job) == "mine", 30, what="its own comment again", saw=lambda: site.comment(job))
     told = site.cluster.run("ctl", ["astraeus", "history", str(job)]).out
     assert all(re.search(rf"(?m)^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  {job}\S*  {re.escape(words)}", told) for words in (
         "Restart 1/10 intended: ", "Stopping to restart (1/10): ", "Requeued 1/10: ", said, "Restarted 1/10: ")), told

@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ClusterShell.NodeSet import NodeSet
 from slurm_test_cluster import wait_for
 
 from .conftest import RING, Site
 
+pytestmark = pytest.mark.alone
+"""They drain a node, set its GPUs and its Comment."""
+
 NODE = "c3"
+NAME = "held-back"
 HEAT = {"sm_clock": 1386, "temp": 92, "clock_reasons": 0x40}
 WELL = {"util": 97, "power": 600, "power_limit": 700}
 KEYS = ("util", "power", "power_limit", "sm_clock", "temp", "clock_reasons")
@@ -24,7 +29,7 @@ def gang(site: Site, *options: str, before: str = "") -> int:
     for index in (0, 1):
         site.cluster.set_gpu(NODE, index, **WELL)
     job = site.submit(f"{before}\nsrun --gpus-per-task=1 {RING}\n", "-w", NODE, "-n2", "--gpus-per-task=1",
-                      "-o", "/home/alice/out-%j.txt", *options)
+                      "-J", NAME, "-o", "/home/alice/out-%j.txt", *options)
     site.cluster.wait_state(job, "RUNNING", timeout=180)
     progress = site.settled(job, ranks=2)
     assert [[gpu["index"] for gpu in worker["gpus"]] for worker in progress["workers"]] == [[0], [1]]
@@ -63,7 +68,7 @@ def astraeus(site: Site, *words: str, user: str = "root") -> tuple[int, str]:
 @pytest.fixture
 def node(site: Site) -> Iterator[str]:
     yield NODE
-    site.cluster.run("ctl", ["scancel", "--user=alice", "-w", NODE])
+    site.cluster.run("ctl", ["scancel", f"--name={NAME}"])
     site.cluster.reset_gpus(NODE)
     site.cluster.run("ctl", ["astraeus", "nodes", "clear", NODE])
     site.cluster.run("ctl", ["scontrol", "update", f"nodename={NODE}", "comment="])
@@ -90,7 +95,7 @@ def test_a_gpu_slowed_down_by_heat_and_its_node(site: Site, node: str) -> None:
                        what="our piece in the node's Comment", saw=lambda: field(site, "Comment"))
     assert comment.startswith(f"rack 7 | spare [astraeus: {said}")
     assert f"({found['straggler']['uuid']}); run {job} at " in comment
-    assert node in astraeus(site, "nodes", "--hostlist", user="bob")[1].replace("[", "").replace("]", "")
+    assert node in NodeSet(astraeus(site, "nodes", "--hostlist", user="bob")[1].strip())
     listed = next(line for line in astraeus(site, "nodes")[1].splitlines() if line.startswith(f"{node} "))
     assert (found["straggler"]["uuid"] in listed, "flagged" in listed, str(job) in listed) == (True, True, True)
 
@@ -168,7 +173,6 @@ def test_what_all_share_and_what_is_only_a_risk(site: Site, node: str) -> None:
     assert not {"straggler", "node_flagged"} & set(site.kinds(job))
 
 
-@pytest.mark.alone
 @pytest.mark.full
 def test_a_link_of_one_node_and_links_of_most(site: Site) -> None:
     cluster = site.cluster
