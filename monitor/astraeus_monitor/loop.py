@@ -16,7 +16,7 @@ from .config import Config
 from .host.procfs import Proc
 from .lock import Lock
 from .log import fenced, say, say_once
-from .registry import JobEntry, Registry
+from .registry import JobEntry, Registry, may_leave
 from .rounds.looks import Looks
 from .sampler import Sampler
 from .talk import build
@@ -34,6 +34,8 @@ NEXT_MIN_S, NEXT_MAX_S, NEXT_DEFAULT_S = 1.0, 60.0, 15.0
 FAREWELL_S = 300.0
 """For so long the report that the last job is gone is tried."""
 RECHECK_S = 3.2
+LOOK_JITTER_S = 2.0
+"""A look comes at its time to so much. A regular report goes with a look, so that no wake-up is for it alone."""
 GATHER_S = 0.2
 """A decisive change waits so long for what comes with it: one report instead of three."""
 
@@ -57,10 +59,9 @@ class Monitor:
         self.node, self.cluster = config.node or socket.gethostname().partition(".")[0], ""
         self.leaving = self.wake_now = False
         now = self.clock.boot()
-        self.next_tick, self.retry_at = now, now + RETRY_FILES_S
+        self.next_tick, self.idle_since, self.retry_at, self.farewell_until = now, now, now + RETRY_FILES_S, 0.0
         self.recheck_at: float | None = None
         self.report_at: float | None = None
-        self.idle_since, self.farewell_until = now, 0.0
         self.told: dict[int, list[object]] = {}
         self.ended_sent: list[StepWatch] = []
         self.force_at, self.last_sent = 0.0, -1.0
@@ -90,7 +91,7 @@ class Monitor:
             self.turn()
             if not self.jobs and not self.stays and lock and not self.registry.jobs:
                 idle = self.clock.boot() - self.idle_since
-                if idle >= self.config.leave_after_s and self._may_leave(lock):
+                if idle >= self.config.leave_after_s and may_leave(self.state_dir, lock):
                     say(f"nothing to watch for {idle:.0f}s: the monitor leaves")
                     break
         self.close()
@@ -117,24 +118,27 @@ class Monitor:
         """Read what is new and sample what is watched; a regular tick ends a window of the pulse."""
         now = self.clock.boot()
         force = self.wake_now or not regular or now >= self.force_at
+        # A controller that wants to hear soon is about to judge: what it hears is to be as fresh.
+        interval_s = self.config.pulse_s if self.next_s <= self.config.pulse_s else self.config.interval_s
+        # Who comes or leaves wakes us: between two looks at everything, files are read where something stirs.
+        if force or not self.looks.calm or self.looks.all_due(now, interval_s):
+            self._scan(now, force=force)
         self.wake_now, self.recheck_at = False, None
         self.force_at = now + IDLE_WAKE_S if force else self.force_at
         if regular or not self.watching:
             step = self.config.pulse_s
             self.next_tick = self.next_tick + step if self.next_tick + step > now else now + step
-        self._scan(now, force=force)
         for job in self.sampler.sample(self.jobs.values(), now, pulse=regular):
             self._feed(job, now)  # the plugin's line may have come meanwhile
             self.recheck_at = now + RECHECK_S
         for job in self.jobs.values():
             job.tidy(now)
         if self.watching:
-            # A controller that wants to hear soon is about to judge: what it hears is to be as fresh.
-            close = self.next_s <= self.config.pulse_s
-            self.looks.due(now, self.config.pulse_s if close else self.config.interval_s, self.node)
+            self.looks.due(now, interval_s, self.node)
         else:
             self.next_tick = now + IDLE_WAKE_S
-        self._judge(looked=False)
+        if not self.looks.calm:
+            self._judge(looked=False)
 
     def close(self) -> None:
         """Save the clocks and end every child."""
@@ -174,8 +178,7 @@ class Monitor:
         self.node = self.config.node or entry.facts.get("node") or self.node
         self.cluster = entry.facts.get("cluster", self.cluster)
         self._feed(job, now)
-        again = clocks.load(job, self.boot)
-        say(f"job {entry.job}: {'watched on' if again else 'watched'}")
+        say(f"job {entry.job}: {'watched on' if clocks.load(job, self.boot) else 'watched'}")
 
     def _feed(self, job: JobWatch, now: float, *, force: bool = True) -> None:
         entry = self.registry.jobs.get(job.job)
@@ -192,14 +195,16 @@ class Monitor:
     def _judge(self, *, looked: bool = True) -> None:
         """Report at once if something decisive changed; keep the clocks then and after looks."""
         now = self.clock.boot()
-        for job in self.jobs.values():
-            if job.dropped:
-                continue
+        for job in [job for job in self.jobs.values() if not job.dropped]:
             decisive = job.marks(now) != self.told.get(job.job)
             if decisive:
                 self._report_by(now + GATHER_S)
             if decisive or looked:
                 clocks.keep(job, self.boot, now, decisive=decisive)
+        room = self.config.interval_s - LOOK_JITTER_S
+        near = self.report_at is not None and self.report_at - now < room
+        if looked and near and self.next_s > room < now - self.last_sent:
+            self.report_at = now
 
     def _report_by(self, at: float) -> None:
         self.report_at = at if self.report_at is None else min(at, self.report_at)
@@ -242,6 +247,7 @@ class Monitor:
         self.next_s = min(max(wait, NEXT_MIN_S), NEXT_MAX_S)
         self._report_by(self.last_sent + self.next_s)
         if obey(reply, self.looks):
+            self._judge(looked=False)
             self._report_by(self.clock.boot())
             self.farewell_until = self.clock.boot() + FAREWELL_S
 
@@ -292,9 +298,3 @@ class Monitor:
             self.sender.close()
             self.sender = self._make_sender()
             self._report_by(now)
-
-    def _may_leave(self, lock: Lock) -> bool:
-        # Prolog writes the job first and looks at the lock then; so the lock goes first, then we look.
-        lock.release()
-        came, _ = Registry(self.state_dir).scan()
-        return not (came and lock.take())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from astraeus_protocol.jobfile import JOB_LIMIT, parse_job, parse_step_lines
 
+from .lock import Lock
 from .log import say_once
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -132,6 +133,14 @@ class Registry:
         if not facts.get("nonce"):
             return None  # being written
         return JobEntry(path, job, facts)
+
+
+def may_leave(state_dir: Path, lock: Lock) -> bool:
+    """Give the lock up, unless a job has come. Prolog writes the job first and looks at the lock then; so the lock
+    goes first, then we look."""
+    lock.release()
+    came, _ = Registry(state_dir).scan()
+    return not (came and lock.take())
 
 
 def _read(path: Path | str, offset: int = 0, limit: int = JOB_LIMIT) -> bytes:

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_STATE = 1 << 16 };
+enum { MAX_STATE = 1 << 16, MAX_PAIRS = 2048 };
 
 static const char *state_path(void)
 {
@@ -44,39 +44,11 @@ void state_refresh(void)
     looked.tv_sec = 0;
 }
 
-/*
- * The file's text, read anew only when the file is another, and looked at once a call: a look of a monitor asks for a
- * hundred keys, and opening the file for each, then its stat, was most of what the monitor seemed to cost.
- */
-static const char *state_file(void)
-{
-    static char text[MAX_STATE];
-    static struct stat seen;
-    struct stat now;
-    size_t size;
-    FILE *file;
-
-    if (looked_just_now())
-        return text;
-    if (stat(state_path(), &now) != 0) {
-        text[0] = '\0';
-        seen.st_ino = 0;
-        return text;
-    }
-    if (now.st_ino == seen.st_ino && now.st_size == seen.st_size && now.st_dev == seen.st_dev &&
-        now.st_mtim.tv_sec == seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
-        return text;
-    file = fopen(state_path(), "re");
-    if (!file) {
-        text[0] = '\0';
-        return text;
-    }
-    size = fread(text, 1, sizeof(text) - 1, file);
-    text[size] = '\0';
-    fclose(file);
-    seen = now;
-    return text;
-}
+struct pair {
+    const char *key, *value;
+};
+static struct pair pairs[MAX_PAIRS];
+static int count;
 
 static char *trim(char *text)
 {
@@ -91,29 +63,65 @@ static char *trim(char *text)
     return text;
 }
 
-/* The last line with this key counts. */
-static int lookup(const char *key, char *out, size_t size)
+static void parse(char *text)
 {
-    char line[1024];
-    int found = 0;
+    char *rest = text, *line, *equals;
 
-    *out = '\0';
-    for (const char *at = state_file(); *at;) {
-        size_t length = strcspn(at, "\n");
-        char *equals;
-
-        snprintf(line, sizeof(line), "%.*s", (int)length, at);
-        at += length + (at[length] == '\n');
+    count = 0;
+    while ((line = strsep(&rest, "\n")) && count < MAX_PAIRS) {
         equals = strchr(line, '=');
         if (line[0] == '#' || !equals)
             continue;
         *equals = '\0';
-        if (strcmp(trim(line), key) == 0) {
-            snprintf(out, size, "%s", trim(equals + 1));
-            found = 1;
-        }
+        pairs[count].key = trim(line);
+        pairs[count++].value = trim(equals + 1);
     }
-    return found;
+}
+
+/*
+ * The file is looked at once a call, and read and taken apart only when it is another: a look of a monitor asks for a
+ * hundred keys. Opening the file for each, then its stat, then going through its text was each time most of what the
+ * monitor seemed to cost.
+ */
+static void look(void)
+{
+    static char text[MAX_STATE];
+    static struct stat seen;
+    struct stat now;
+    size_t size = 0;
+    FILE *file;
+
+    if (looked_just_now())
+        return;
+    if (stat(state_path(), &now) != 0) {
+        count = 0;
+        seen.st_ino = 0;
+        return;
+    }
+    if (now.st_ino == seen.st_ino && now.st_size == seen.st_size && now.st_dev == seen.st_dev &&
+        now.st_mtim.tv_sec == seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
+        return;
+    file = fopen(state_path(), "re");
+    if (file) {
+        size = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+        seen = now;
+    }
+    text[size] = '\0';
+    parse(text);
+}
+
+/* The last line with this key counts. */
+static int lookup(const char *key, char *out, size_t size)
+{
+    look();
+    for (int at = count - 1; at >= 0; at--)
+        if (strcmp(pairs[at].key, key) == 0) {
+            snprintf(out, size, "%s", pairs[at].value);
+            return 1;
+        }
+    *out = '\0';
+    return 0;
 }
 
 int state_text(int index, const char *key, char *out, size_t size)
@@ -138,16 +146,16 @@ double state_number(int index, const char *key, double otherwise)
 int state_gpus(void)
 {
     char text[64], path[32];
-    int count;
+    int gpus;
 
     if (lookup("gpus", text, sizeof(text))) {
-        count = atoi(text);
-        return count < 0 ? 0 : count > MAX_GPUS ? MAX_GPUS : count;
+        gpus = atoi(text);
+        return gpus < 0 ? 0 : gpus > MAX_GPUS ? MAX_GPUS : gpus;
     }
-    for (count = 0; count < MAX_GPUS; count++) {
-        snprintf(path, sizeof(path), "/dev/nvidia%d", count);
+    for (gpus = 0; gpus < MAX_GPUS; gpus++) {
+        snprintf(path, sizeof(path), "/dev/nvidia%d", gpus);
         if (access(path, F_OK) != 0)
             break;
     }
-    return count;
+    return gpus;
 }

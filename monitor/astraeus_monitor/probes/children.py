@@ -118,6 +118,11 @@ class Probes:
             self.stuck += 1
             say(f"probe {kind} (PID {pid}) hangs in the kernel and is left behind")
 
+    @property
+    def children(self) -> bool:
+        """Whether one runs, is about to end or was left behind."""
+        return bool(self.running or self.ending or self.left_behind)
+
     def next_deadline(self) -> float | None:
         """When ``sweep`` has something to do."""
         return min((child.until for child in self.running.values()), default=None)

@@ -19,10 +19,13 @@ RANK = "%t"
 
 def asks(job: JobWatch, now: float) -> list[MetricAsk]:
     """The endpoints to ask for this job; workers that have none are told why."""
-    of_job = settings(job.facts)
+    of_job = settings_from(settings(job.facts))
+    of_step: dict[str, Settings] = {}
     found = []
     for step, worker in job.running():
-        own = settings_from(settings(step.facts)).over(settings_from(of_job))
+        own = of_step.get(step.step)
+        if own is None:
+            own = of_step[step.step] = settings_from(settings(step.facts)).over(of_job)
         # The progress metric first: where both can't be read for the same reason, it is said of that one.
         names = dict.fromkeys(filter(None, (own.progress_metric, own.straggler_metric)))
         clocks = [worker.metrics.setdefault(name, MetricClock(name, now)) for name in names]

@@ -95,6 +95,10 @@ class ProcessWatch:
         gone_s, cpu = self.pulse.gone_s(now), self.percent(HERTZ)
         return self.state == "D" or (gone_s > 0 if gone_s is not None else cpu is not None and cpu < QUIET_CPU)
 
+    def uneasy(self, now: float) -> bool:
+        """It is not plainly at work, or was not when it was last asked what it waits for."""
+        return self.state not in "RS" or self.pulse.quiet > 0 or self.wait.asked_since is not None or self.quiet(now)
+
     def wants_wait(self, now: float) -> bool:
         """Whether a look is to read what it waits for: one that works is never asked."""
         if not self.quiet(now):

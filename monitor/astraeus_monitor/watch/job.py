@@ -29,8 +29,9 @@ ENDED_KEPT_S = 120
 """An ended step stays in the reports for so long, and until one was received."""
 YOUNG_S = 60
 """A step's tree changes much in its first minute: it is looked at at each pulse."""
-DEEP_EVERY_S = 55
-"""Between two looks at all open files and the children of all threads."""
+DEEP_EVERY_S, DEEP_SELDOM_S = 55, 115
+"""Between two looks at all open files and the children of all threads; where the one before found nothing new. Such a
+look costs three times what others do."""
 
 
 class JobWatch:
@@ -54,10 +55,13 @@ class JobWatch:
         self.sruns = out.Sruns()
         self.saved_steps: dict[str, Any] = {}
         self.deep_at, self.saved_at = now, float("-inf")
+        self.deep_every = DEEP_EVERY_S
         self.hung = False
         """The last look hung before it came to a worker."""
         self.restless = True
         """Its processes changed at the last look: the next one comes soon."""
+        self.uneasy = self._uneasy = True
+        """Whether something may have changed that is told at once, by this sample and the one before."""
 
     def running(self) -> list[tuple[StepWatch, WorkerWatch]]:
         """Its running tasks here; none once it was let go."""
@@ -95,13 +99,14 @@ class JobWatch:
         self.frozen = any(w.frozen for _, w in tasks)
         trees = [w.tree or [(w.pid, w.start)] for _, w in tasks]
         stopped = self.stopped.see(now, living_states(trees, stat), frozen=self.frozen)
-        absent = False
+        absent = stirs = False
         for step, worker in tasks:
             for process in worker.roster.processes:
                 if process.gone:
                     continue
                 status = proc.status(process.pid) if pulse else None
                 process.sample(now, stat(process.pid), status, job_stopped=stopped)
+                stirs |= process.uneasy(now)
                 self.restless |= process.gone
                 if exits and process.gone:
                     status_seen = exits.status(*process.id)
@@ -113,6 +118,9 @@ class JobWatch:
         for step in self.steps.values():
             if step.running and step.stepd[0]:
                 absent |= step.check(proc.stat(step.stepd[0]), now)
+            stirs |= step.running and (now - step.came < YOUNG_S or step.closer_asked or step.ras_asked)
+        was, self._uneasy = self._uneasy, stirs or absent or stopped or self.restless
+        self.uneasy = was or self._uneasy
         return absent
 
     # -- looks
@@ -122,8 +130,9 @@ class JobWatch:
         else what the tree found then goes on to write."""
         workers = [w for _, w in self.running()]
         young = any(now - step.came < YOUNG_S for step in self.steps.values() if step.running)
-        deep = self.restless or young or now - self.deep_at >= DEEP_EVERY_S
-        self.deep_at = now if deep else self.deep_at
+        deep = self.restless or young or now - self.deep_at >= (DEEP_EVERY_S if self.uneasy else self.deep_every)
+        if deep:
+            self.deep_at, self.deep_every = now, DEEP_SELDOM_S
         tasks = [ask for s in self.steps.values() for ask in s.asks(now, deep=deep)]
         # Who hung before comes last, so that it costs nobody else's look.
         tasks.sort(key=lambda ask: self.steps[ask.step].workers[ask.rank].suspect)
@@ -146,7 +155,10 @@ class JobWatch:
             step = self.steps.get(seen.step)
             worker = step.workers.get(seen.rank) if step else None
             if step and worker and worker.running:
+                tree, outs = worker.tree, worker.outs
                 self.restless |= worker.see(seen, now)
+                if (tree, outs) != (worker.tree, worker.outs):
+                    self.deep_every = DEEP_EVERY_S
                 self._grow(step, worker, seen, wrote, now)
         self.memory.kinds.update({f"{f.ino}:{f.path}": "file" for seen in [*tasks, *sruns] for f in seen.files})
         self.memory.keep((p for seen in tasks for p in seen.procs), now)
