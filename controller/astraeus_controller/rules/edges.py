@@ -11,7 +11,7 @@ from astraeus_protocol.readings import Edge
 
 from . import say
 from .gang import Gang, Member, Sign, others_wait
-from .limits import BACKOFF_MIN, QUEUE_RATIO, QUEUE_STAYS_S
+from .limits import BACKOFF_MIN, QUEUE_MIN, QUEUE_RATIO, QUEUE_STAYS_S
 
 Found = tuple[list[Member], str]
 """Who, and what is said of it; nobody and nothing."""
@@ -50,7 +50,7 @@ def _queued(gang: Gang, ends: list[tuple[Member, Edge, Member]]) -> Found:
             waiting[id(member)] = waiting.get(id(member), 0) + edge.queued
     members = {id(member): member for member in gang.members}
     most = sorted(waiting, key=lambda one: -waiting[one])
-    if not most or len(gang.members) <= 2 or (
+    if not most or waiting[most[0]] < QUEUE_MIN or len(gang.members) <= 2 or (
             len(most) > 1 and waiting[most[0]] < QUEUE_RATIO * waiting[most[1]]):
         return [], ""
     return [members[most[0]]], (f"does not read what it is sent: {say.size(waiting[most[0]])} wait at its connections")

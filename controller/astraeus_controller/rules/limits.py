@@ -86,6 +86,8 @@ TABLE: tuple[Limit, ...] = (
     Limit("QUEUE_RATIO", 2, "times",
           "by so much more must lie unread at one rank than at any other",
           "in one of eight rings that hung another rank had 4 MB unread, too, against the stuck one's 9 MB"),
+    Limit("QUEUE_MIN", 4096, "bytes", "less that lies unread names nobody",
+          "5 bytes of a key-value store's connection named rank 0, which waited; stopped ranks had 0.4 MB and more"),
     Limit("BACKOFF_MIN", 3, "doublings",
           "a connection backs off once its time to the next try was doubled so often",
           "a lost packet doubles it once or twice; three times is 1.6 s without any answer"),
@@ -246,6 +248,7 @@ IDLE_BESIDE_CPU = _VALUES["IDLE_BESIDE_CPU"]
 SPIN_BESIDE_CPU = _VALUES["SPIN_BESIDE_CPU"]
 QUEUE_STAYS_S = _VALUES["QUEUE_STAYS_S"]
 QUEUE_RATIO = _VALUES["QUEUE_RATIO"]
+QUEUE_MIN = int(_VALUES["QUEUE_MIN"])
 BACKOFF_MIN = _VALUES["BACKOFF_MIN"]
 GROUPS_SAID = int(_VALUES["GROUPS_SAID"])
 SAID_OVER_S = _VALUES["SAID_OVER_S"]

@@ -113,6 +113,7 @@ def test_who_does_not_read() -> None:
     assert ring((a, d), (unread(0, 5000), b), (unread(1, 9000), c), (c, d)) == []
     assert ring((a, d), (a, b), (unread(1, 9000, 9.0), c), (c, d)) == []  # it may yet
     assert ring((a, d), (a, b), (unread(7, 9000), b, c), (c, d)) == []  # not of the gang
+    assert ring((a, d), (a, b), (unread(1, 5), c), (c, d)) == []  # a word to a key-value store, not a gradient
 
 
 def test_a_place_alone_makes_no_stall_and_no_early_suspect() -> None:
