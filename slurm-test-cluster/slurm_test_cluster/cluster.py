@@ -15,6 +15,8 @@ from slurm_test_cluster import image as images
 from slurm_test_cluster.astraeus import REPORT_KEY, TOML_PATH, VARIANT_LABEL, Astraeus, default_toml
 from slurm_test_cluster.docker_host import ensure_docker
 from slurm_test_cluster.faults import Faults
+from slurm_test_cluster.faults_disk import DiskFaults
+from slurm_test_cluster.faults_report import ReportFaults
 from slurm_test_cluster.frameworks import INSIDE as FRAMEWORKS
 from slurm_test_cluster.frameworks import Frameworks
 from slurm_test_cluster.frameworks import folder as frameworks_folder
@@ -33,7 +35,7 @@ GPUS_PER_NODE = 2
 FUSE = "/dev/fuse"
 
 
-class Cluster(Jobs, Ranks, Faults, Rails, Frameworks, Gate, Astraeus):
+class Cluster(Jobs, Ranks, Faults, DiskFaults, ReportFaults, Rails, Frameworks, Gate, Astraeus):
     """One running cluster. `Cluster.up()` makes it, `Cluster.attach()` finds it, `down()` takes it away."""
 
     @classmethod

@@ -29,6 +29,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--step-seconds", type=float, default=0.1, help="wait for each batch (default 0.1)")
     parser.add_argument("--print-every", type=int, default=10, metavar="N", help="each Nth step (default 10)")
     parser.add_argument("--print-all", action="store_true", help="every rank prints, not only rank 0")
+    parser.add_argument("--times", type=Path, metavar="FILE", help="rank 0 writes each step's end (boot clock) and length")
     parser.add_argument("--padding", type=int, default=0, metavar="BYTES", help="printed with each line")
     parser.add_argument("--fault", choices=sorted([*FAULTS, *LOADER_FAULTS, "xgroup", "skip"]))
     parser.add_argument("--rank", type=int, default=2, help="the rank that has the fault (default 2)")
@@ -53,6 +54,8 @@ def main() -> None:
         backend.load_in_helpers(trigger)
     print(f"rank {backend.rank} of {backend.size}: {chosen.framework} {backend.version}, PID {os.getpid()}", flush=True)
     step, struck = 0, False
+    times = chosen.times.open("w", buffering=1) if chosen.times and backend.rank == 0 else None
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
     while not chosen.steps or step < chosen.steps:
         time.sleep(chosen.step_seconds)
         batch = backend.batch()
@@ -62,6 +65,10 @@ def main() -> None:
         loss = backend.step(batch, chosen.fault if trigger.pulled() else None)
         started.set()
         step += 1
+        if times:
+            now = time.clock_gettime(time.CLOCK_BOOTTIME)
+            times.write(f"{now:.6f} {now - before:.6f}\n")
+            before = now
         if step % chosen.print_every == 0 and (chosen.print_all or backend.rank == 0):
             print(f"step {step} loss {loss:.4f}{'.' * chosen.padding}", flush=True)
     backend.close()
