@@ -29,7 +29,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--step-seconds", type=float, default=0.1, help="wait for each batch (default 0.1)")
     parser.add_argument("--print-every", type=int, default=10, metavar="N", help="each Nth step (default 10)")
     parser.add_argument("--print-all", action="store_true", help="every rank prints, not only rank 0")
-    parser.add_argument("--times", type=Path, metavar="FILE", help="rank 0 writes each step's end (boot clock) and length")
+    parser.add_argument("--times", type=Path, metavar="FILE", help="rank 0 writes each step's end and length")
     parser.add_argument("--padding", type=int, default=0, metavar="BYTES", help="printed with each line")
     parser.add_argument("--fault", choices=sorted([*FAULTS, *LOADER_FAULTS, "xgroup", "skip"]))
     parser.add_argument("--rank", type=int, default=2, help="the rank that has the fault (default 2)")

@@ -1,4 +1,4 @@
-"""What watching costs the watched: step times of a real training with a monitor, without one, and while one is killed."""
+"""What watching costs the watched: step times of a real training with a monitor, without, and while one is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_MOST = 0.001
 def test_steps_take_as_long_with_a_monitor_as_without(site: Site) -> None:
     python = interpreter_of(site, "torch")
     job = site.submit(f"srun {python} -u /opt/workloads/train.py torch --step-seconds 0.005 --print-every 500 "
-                      f"--times {TIMES}\n", "-N1", "-n2", "-w", "c1", "--stall-after=60s", "-o", "/home/alice/out-%j.txt")
+                      f"--times {TIMES}\n", "-N1", "-n2", "-w", "c1", "--stall-after=60s", "-o", "/home/alice/o-%j.txt")
     site.cluster.wait_state(job, "RUNNING", timeout=60)
     site.settled(job, ranks=2, timeout=180)
     windows: list[tuple[str, float, float]] = []
