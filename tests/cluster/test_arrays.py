@@ -33,5 +33,7 @@ def test_only_the_stalled_element_is_restarted(site: Site) -> None:
     site.wait_event(own, "restarted", timeout=120 + site.begin_delay_s)
     assert site.cluster.scontrol_show_job(other)["Restarts"] == "0"
     assert site.cluster.job_state(other) == "RUNNING"
-    assert "ASTRAEUS_RESTART_CAUSE=stalled" in site.cluster.read_file("ctl", f"/home/alice/array-{array}_{task}.txt")
+    output = f"/home/alice/array-{array}_{task}.txt"
+    wait_for(lambda: "ASTRAEUS_RESTART_CAUSE=stalled" in site.cluster.read_file("ctl", output), 30,
+             what="the attempt's variables in its output", saw=lambda: site.cluster.read_file("ctl", output)[-500:])
     site.cluster.cancel(array)
