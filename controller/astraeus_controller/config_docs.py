@@ -20,6 +20,7 @@ table in `controller/astraeus_controller/config.py` (`python -m astraeus_control
 SECTIONS = (
     ("", config.Config, "At the top of the file."),
     ("controller", config.Controller, "Where it listens and what it keeps."),
+    ("trust", config.Trust, "Who may say and see what ([SECURITY](../SECURITY.md))."),
     ("slurm", config.Slurm, "How Slurm is asked and told."),
     ("watch", config.Watch, "What holds for a run that says nothing itself. `[partition.NAME]` holds the same keys "
                             "and goes over it for that partition."),
