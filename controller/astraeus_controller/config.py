@@ -152,6 +152,11 @@ class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     """``[monitor]``: read by the monitors; here only so that one file may hold all."""
 
 
+class Cli(msgspec.Struct, frozen=True, kw_only=True):
+    """``[cli]``: read by ``astraeus`` on hosts without the controller's socket: ``api``, such as
+    http://slurmctl:6832."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All of it."""
 
@@ -167,6 +172,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     straggler: Straggler = Straggler()
     nodes: Nodes = Nodes()
     monitor: Monitor = Monitor()
+    cli: Cli = Cli()
 
     def watch_for(self, partition: str) -> Watch:
         """``[watch]`` with the partition's own keys over it."""

@@ -42,6 +42,8 @@ def markdown() -> str:
         parts.append(f"## {f'`[{name}]`' if name else 'Top'}\n\n{words}\n\n{_table(struct)}")
     parts.append("## `[monitor]`\n\nThe monitors' own keys; the controller passes them by, so that one file may serve "
                  "both: [monitor.toml](monitor.toml) has each with its default.\n")
+    parts.append("## `[cli]`\n\n`api = \"http://HOST:6832\"`: where `astraeus` asks on hosts without the controller's "
+                 "socket (login nodes); there [controller] `api_listen` is to take more than loopback.\n")
     return "\n".join(parts)
 
 

@@ -89,6 +89,11 @@ class Ingest:
             raise Bad(400, f"this is no report: {fault}") from None
         if report.node != node or report.nonce != nonce:
             raise Bad(401, "the report speaks for another node or nonce than its headers")
+        try:  # before what is wrong with its words: who speaks is known
+            self.sessions.fresh(session, at)
+            self.sessions.keep(node, session, report.session, report.seq)
+        except Late as late:
+            raise Bad(late.status, late.sentence) from None
         if not WIRE - 1 <= report.v <= WIRE:
             raise Bad(400, f"wire version {report.v} is not taken here, only {WIRE - 1} and {WIRE}; "
                            "upgrade the controller first, then the monitors")
@@ -96,11 +101,6 @@ class Ingest:
             raise Bad(400, f"the node's jobs are of cluster {report.cluster[:64]!r}, this controller is that of "
                            f"{self.cluster!r}; write the address of the node's own controller into [monitor] "
                            "controller")
-        try:
-            self.sessions.fresh(session, at)
-            self.sessions.keep(node, session, report.session, report.seq)
-        except Late as late:
-            raise Bad(late.status, late.sentence) from None
         return session, report
 
     def _tell(self, request: Request, bad: Bad) -> None:

@@ -65,10 +65,7 @@ class Config(msgspec.Struct, frozen=True):
     """The table's values. Times in seconds."""
 
     controller: str = ""
-    auth: str = "auto"
     key: str = "/etc/astraeus/report.key"
-    munge: str = "munge"
-    controller_user: str = "root"
     interval_s: float = 15
     pulse_s: float = 5
     leave_after_s: float = 600
@@ -84,6 +81,9 @@ class Config(msgspec.Struct, frozen=True):
     ras_min_version: str = "2.29.2"
     ras_text: bool = False
     node: str = ""
+    auth: str = "auto"
+    munge: str = "munge"
+    controller_user: str = "root"
 
 
 def load(path: Path) -> Config:

@@ -1,9 +1,9 @@
 """Who speaks: HMAC-SHA256 with the session key of a node (``hello``), over all that is said.
 
 A report carries ``Astraeus-Signature: v2 <hex>`` over ``report\\n<node>\\n<nonce>\\n<time>\\n<body>``; its reply one
-over ``reply\\n<node>\\n<nonce>\\n\\n<body>``, so that neither can be replayed as the other, or for another node or report.
-``time`` is the sender's CLOCK_BOOTTIME in milliseconds: of a report that was held back it tells the age, whatever
-either side's time of day is.
+over ``reply\\n<node>\\n<nonce>\\n\\n<body>``, so that neither can be replayed as the other, or for another node or
+report. ``time`` is the sender's CLOCK_BOOTTIME in milliseconds: of a report that was held back it tells the age,
+whatever either side's time of day is.
 """
 
 from __future__ import annotations

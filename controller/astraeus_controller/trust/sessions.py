@@ -67,5 +67,7 @@ class Sessions:
                 raise Late(409, "this report was here before; send a new one with a number of its own")
             if seq < session.seq:
                 raise Late(409, f"report {seq} is older than {session.seq}; send the newest only")
+        elif session.session:
+            raise Late(401, "another monitor spoke under this key; the node is to prove itself anew")
         session.session, session.seq = monitor, seq
         self._nodes[node] = session
