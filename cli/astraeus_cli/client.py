@@ -78,8 +78,8 @@ def get(path: str, where: str, method: str = "GET") -> Any:
         reply = connection.getresponse()
         body = reply.read()
     except (FileNotFoundError, ConnectionRefusedError):
-        raise NoAnswer(f"no controller answers on {where}; it runs beside slurmctld: ask there, name it in $ASTRAEUS_API "
-                       "(http://HOST:6832), or see whether astraeus-controller is started") from None
+        raise NoAnswer(f"no controller answers on {where}; it runs beside slurmctld: ask there, name it in "
+                       "$ASTRAEUS_API (http://HOST:6832), or see whether astraeus-controller is started") from None
     except PermissionError:
         raise NoAnswer(f"you may not open {where}; ask whoever runs the cluster to let users into its folder"
                        ) from None

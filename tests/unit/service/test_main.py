@@ -69,7 +69,7 @@ def test_process(tmp_path: Path) -> None:
     key.touch(0o600)
     key.write_text("k" * 48)
     config = tmp_path / "a.toml"
-    config.write_text(TOML.format(port=free_port(), folder=tmp_path, mode="act").replace(
+    config.write_text(TOML.format(port=free_port(), folder=tmp_path, mode="act", api_listen="").replace(
         "[slurm]", f'key = "{key}"\n[trust]\nuser = "root"\n[slurm]'))
     command = [sys.executable, "-m", "astraeus_controller.main", "--config", str(config)]
     process = subprocess.Popen([*command, "record", str(tmp_path / "recording")], stderr=subprocess.PIPE,

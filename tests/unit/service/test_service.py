@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import fake_munge
 import msgspec
 import pytest
 from astraeus_cli import main as cli
@@ -35,7 +36,7 @@ TOML = """
 [controller]
 listen = "127.0.0.1:{port}"
 api_socket = "{folder}/api.sock"
-api_listen = ""
+api_listen = "{api_listen}"
 state = "{folder}/state"
 [slurm]
 bin = "{folder}/bin"
@@ -129,10 +130,10 @@ def stuck(quiet_s: float = 200, *, restarts: int = 0, number: int = 123, stop_fi
 class World:
     """A running controller and its fake Slurm."""
 
-    def __init__(self, folder: Path, mode: str = "act") -> None:
+    def __init__(self, folder: Path, mode: str = "act", api_listen: str = "") -> None:
         self.folder = folder
         self.port = free_port()
-        self.config = parse(TOML.format(port=self.port, folder=folder, mode=mode))
+        self.config = parse(TOML.format(port=self.port, folder=folder, mode=mode, api_listen=api_listen))
         self.state = folder / "bin" / "state.json"
         self.node = Node(self.port)
         self.socket = str(folder / "api.sock")
@@ -169,6 +170,13 @@ class World:
                 stop.set()
                 await task
                 store.close()
+
+    async def munged(self, *jobs: wire.Job) -> None:
+        """A report of a node that proves itself with MUNGE."""
+        self.node.session = b"m" * 32
+        made = fake_munge.credential(hello.payload(self.node.name, os.urandom(16).hex(), self.node.session))
+        status, answer = await asyncio.to_thread(self.node.post, self.node.report(*jobs), credential=made)
+        assert status == 200, answer
 
     def get(self, path: str) -> tuple[int, Any]:
         with socket.socket(socket.AF_UNIX) as connection:
