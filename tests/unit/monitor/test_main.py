@@ -29,7 +29,7 @@ def start(tmp_path: Path, *options: str, leave_after: int = 10, systemd: bool = 
           run: list[str] = RUN) -> subprocess.Popen[str]:
     path = tmp_path / "a.toml"
     path.write_text(f'[monitor]\nleave_after_s = {leave_after}\ncontroller = "http://127.0.0.1:1"\n'
-                    f'key = "{tmp_path}/key"\n')
+                    f'auth = "key"\nkey = "{tmp_path}/key"\n')
     environ = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "INVOCATION_ID")}
     if systemd:
         environ["INVOCATION_ID"] = "0"
