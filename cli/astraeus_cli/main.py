@@ -19,7 +19,8 @@ OK, FAILED, USAGE, NO_SUCH_JOB = 0, 1, 2, 3
 JOB = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?(\.\w{1,20})?")
 EXITS = """exit status:
   0  answered
-  1  the controller could not be asked, or answered with an error; nodes: it may not be done, or was not
+  1  the controller could not be asked, or answered with an error; nodes: it may not be done, or was not;
+     stalls: something keeps the controller from seeing or judging, and what is listed may not be all
   2  the command line can't be used
   3  no such job or finding, or it is not watched, or it is another user's
   4  stacks: a node has not answered in time, or nothing could be read; what came is printed
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         if args.command == "stacks":
             return stacks.verdict(answer)
+        if args.command == "stalls" and answer.get("faults"):
+            return FAILED
     except client.NoAnswer as fault:
         print(f"astraeus: {fault}", file=sys.stderr)
         return FAILED
@@ -81,6 +84,7 @@ def _print(args: argparse.Namespace, answer: text.Json) -> None:
             print(*lines, sep="\n")
         else:
             print(text.nothing(answer), file=sys.stderr)
+        print(*text.coverage(answer), sep="\n", file=sys.stderr)
         return
     if command == "incidents":
         print(*(text.incidents(answer, now) or ["no incident is open"]), sep="\n",

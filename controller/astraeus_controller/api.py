@@ -24,6 +24,8 @@ from .judging.incidents import Incidents
 from .judging.loop import Judging
 from .judging.pass_ import Pass
 from .problem import Problem
+from .selfwatch.metrics import CONTENT_TYPE
+from .selfwatch.watcher import SelfWatch
 from .stacks import StackBook
 from .store import Store
 from .trust.readers import READER, Reader, Readers, may_see_evidence
@@ -45,10 +47,11 @@ class Api:
                  stacks: StackBook, flags: NodeFlags, *,
                  readers: Readers,
                  runs: Callable[[], dict[str, int]], others: Callable[[], list[int]],
-                 health: Callable[[], Json]) -> None:
+                 health: Callable[[], Json], selfwatch: SelfWatch) -> None:
         self.fleet, self.passes, self.store = fleet, passes, store
         self.judging, self.incidents, self.stacks = judging, incidents, stacks
         self.readers, self.runs, self.others, self.health = readers, runs, others, health
+        self.selfwatch = selfwatch
         self.nodes = NodeApi(flags, may_see=self._may_see)
 
     def app(self) -> Starlette:
@@ -63,15 +66,14 @@ class Api:
                   Route("/nodes/{node}/drain", self._answer(self.nodes.drain), methods=["POST"]),
                   Route("/nodes/{node}/clear", self._answer(self.nodes.clear), methods=["POST"]),
                   Route("/token", self._answer(self.token), methods=["POST"]),
-                  Route("/healthz", self._answer(self.healthz, anybody=True))]
+                  Route("/healthz", self.healthz), Route("/metrics", self.metrics)]
         return Starlette(routes=routes, exception_handlers={404: _no_such_page, 405: _no_such_page})
 
-    def _answer(self, make: Callable[[Request], Json | Awaitable[Json]], *,
-                anybody: bool = False) -> Callable[[Request], object]:
+    def _answer(self, make: Callable[[Request], Json | Awaitable[Json]]) -> Callable[[Request], object]:
         async def endpoint(request: Request) -> Response:
             try:
                 request.scope[READER] = await self.readers.of(request)
-                if request.scope[READER] is None and not anybody:
+                if request.scope[READER] is None:
                     raise Problem(401, "say who you are: a header Authorization with a token of: astraeus token")
                 made = make(request)
                 return _json(made if isinstance(made, dict) else await made)
@@ -99,6 +101,8 @@ class Api:
             "watched": sum(w.watched for w in watches.values()),
             "unwatched": sum(not w.watched for w in watches.values()),
             "blind": len(self.others()) if self._all(request) else None,
+            "coverage": msgspec.to_builtins(self.selfwatch.coverage(lambda job: self._may_see(request, job))),
+            "faults": self.selfwatch.faults(),
         }
 
     def incidents_open(self, request: Request) -> Json:
@@ -186,8 +190,13 @@ class Api:
         """A bearer token of an hour for who asks."""
         return api_token.token(request.scope[READER], self.readers.tokens)
 
-    def healthz(self, request: Request) -> Json:
-        return {"status": "ok", "version": VERSION} | self.health()
+    async def healthz(self, request: Request) -> Response:
+        """503 while something keeps the controller from seeing or judging, with the sentences that say what."""
+        health = self.health()
+        return _json({"version": VERSION} | health, 503 if health["faults"] else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self.selfwatch.metrics(), media_type=CONTENT_TYPE)
 
     # Who may see what
 
@@ -267,4 +276,4 @@ def _problem(status: int, sentence: str) -> Response:
 async def _no_such_page(request: Request, fault: Exception) -> Response:
     status = getattr(fault, "status_code", 404)
     return _problem(status, "ask GET /stalls, /incidents, /nodes, /evidence/ID, /runs/JOB/progress, /runs/JOB/history, "
-                            "/runs/JOB/stacks or /healthz")
+                            "/runs/JOB/stacks, /healthz or /metrics")

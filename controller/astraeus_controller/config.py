@@ -70,6 +70,8 @@ class Controller(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     key: Annotated[str, _doc("file with the keys shared with the monitors, one a line, where nodes do not prove "
                              "themselves with MUNGE; only root may read it")] = (
         "/etc/astraeus/report.key")
+    heartbeat_url: Annotated[str, _doc("a dead man's switch: this address is asked each minute while the controller is "
+                                       "well; empty: none")] = ""
     state: Annotated[str, _doc("directory of the history database")] = "/var/lib/astraeus"
     slurm_user: Annotated[str, _doc("the user that may see every job beside root")] = "slurm"
 

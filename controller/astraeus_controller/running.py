@@ -17,6 +17,7 @@ from astraeus_protocol.signing import read_keys
 
 from . import peer, recording
 from .config import Config
+from .selfwatch import notify
 from .service import Service, ServiceFault, boottime
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
@@ -105,6 +106,7 @@ async def _settings(jobs: Jobs, stop: asyncio.Event) -> dict[str, str] | None:
             if not told:
                 log.warning("slurm: %s; waiting for it", fault)
             told = True
+            notify.tell("READY=1\nSTATUS=waiting for slurmctld\nWATCHDOG=1")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_RETRY_S):
                 await stop.wait()

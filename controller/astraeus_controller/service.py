@@ -33,6 +33,8 @@ from .judging.loop import Judging
 from .judging.pass_ import Pass
 from .rules.incident import whole_of
 from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
+from .selfwatch import notify
+from .selfwatch.watcher import SelfWatch
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
 from .slurm.nodes import Nodes
@@ -89,16 +91,17 @@ class Service:
                                self.incidents, self.flags, self.emit, boottime)
         self.ingest = Ingest(self.take_report, prover=prover, clock=boottime, cluster=settings.get("ClusterName", ""),
                              addresses=Addresses(commands, check=config.trust.check_address))
+        self.selfwatch = SelfWatch(config, self.fleet, self.judging, self.jobs, boottime)
         self.operators = Operators(commands, config.trust.operators)
         readers = Readers(
             privileged=privileged(config), operators=self.operators.names, private=self._private, prover=prover,
             tokens=Tokens(token_key or secrets.token_bytes(KEY_BYTES)), proxies=config.trust.proxies,
             proxy_header=config.trust.proxy_header)
         self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks, self.flags,
-                       readers=readers, runs=lambda: self._runs, others=self._others, health=self._health)
+                       readers=readers, runs=lambda: self._runs, others=self._others, health=self._health,
+                       selfwatch=self.selfwatch)
         self._snapshot, self._runs = Snapshot(jobs=()), dict[str, int]()
         self._polled: float | None = None
-        self._reports = 0
 
     # What restarts ask of it (actions.outside.View)
 
@@ -123,7 +126,7 @@ class Service:
         """A verified report; its reply."""
         now = boottime()
         self.fleet.wall_offset = time.time() - now
-        self._reports += 1
+        self.selfwatch.report()
         if self.record:
             self.record.report(report, now, time.time())
         self.judging.touched(self.fleet.report(report, now))
@@ -149,6 +152,7 @@ class Service:
         if self.record:
             self.record.slurm(snapshot, now, time.time())
         self._snapshot, self._polled = snapshot, now
+        self.selfwatch.polled(snapshot)
         self._runs = {run_name(row.job, array_job=row.array_job, array_task=row.array_task): row.job
                       for row in snapshot.jobs}
         self.judging.touched(self.fleet.slurm(snapshot, now))
@@ -183,8 +187,10 @@ class Service:
 
     def _health(self) -> Json:
         polled = None if self._polled is None else round(boottime() - self._polled, 1)
-        return {"cluster": self.cluster, "mode": self.config.watch.mode, "slurm_polled_s": polled,
-                "nodes": len(self.fleet.nodes), "jobs": len(self.fleet.jobs), "reports": self._reports}
+        faults = self.selfwatch.faults()
+        return {"status": "blind" if faults else "ok", "faults": faults, "cluster": self.cluster,
+                "mode": self.config.watch.mode, "slurm_polled_s": polled,
+                "nodes": len(self.fleet.nodes), "jobs": len(self.fleet.jobs), "reports": self.selfwatch.reports}
 
     # What runs
 
@@ -203,11 +209,13 @@ class Service:
         loops: list[Coroutine[Any, Any, None]] = [
             reports.serve(sockets=[report_socket]), api.serve(sockets=api_sockets), self._poll(),
             self._housekeeping(), self.operators.run(), self.judging.run(), self.inquiries.run(),
-            self.annotations.run(), self.restarts.run(), self.restarts.avoidance.run(), self.flags.run()]
+            self.annotations.run(), self.restarts.run(), self.restarts.avoidance.run(), self.flags.run(),
+            *self.selfwatch.loops()]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(loop) for loop in loops]
         log.info("cluster %s, mode %s: reports on %s, API on %s, %d findings and %d restarts open", self.cluster,
                  self.config.watch.mode, self.config.controller.listen, self.config.controller.api_socket,
                  len(self.passes.memory), len(self.store.open_intents()))
+        notify.tell("READY=1\nSTATUS=serving")
         waiter: asyncio.Task[Any] = asyncio.create_task(stop.wait())
         if gone is not None:
             tasks.append(asyncio.create_task(_ended(gone)))

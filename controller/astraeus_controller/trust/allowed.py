@@ -23,12 +23,12 @@ _NODE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _NODES = r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]{0,65535}"
 _WORD = r"[A-Za-z0-9_.][^\s]{0,127}"
 _TEXT = r"[^\0]*"
-_FORM = r"[%A-Za-z0-9_,:|\x1e\x1f ]{1,2048}"
+_FORM = r"[%A-Za-z0-9_,:|\x1e\x1f -]{1,2048}"
 _SIGNAL = "--signal=(?:STOP|" + "|".join(SIGNALS) + ")"
 
 FORMS: tuple[tuple[str, ...], ...] = (
     # reads
-    ("squeue", "-h", "-t", re.escape(STATES), "-o", _FORM),
+    ("squeue", "-h", "-t", re.escape(STATES), "-[oO]", _FORM),
     ("squeue", "-h", "-t", "all", "-j", "[0-9]{1,10}", "-[oO]", _FORM),
     ("sinfo", "-h", "-N", "-o", _FORM),
     ("sinfo", "-h", "-N", "-p", _WORD, "-o", _FORM),
