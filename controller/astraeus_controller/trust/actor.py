@@ -94,5 +94,5 @@ class Actor:
                 if not allowed(argv):
                     log.error("a command that is not on the list was asked for: %s", " ".join(argv)[:200])
                     raise Refused("this command is not on the controller's list")
-                out = await self.commands.run(*argv, timeout_s=min(max(ask.timeout_s, 0.1), COMMAND_MAX_S))
+                out = await self.commands.run(*argv, timeout_s=min(max(ask.timeout_s, 0.001), COMMAND_MAX_S))
                 return wire.Printed(ask.id, to_bytes(out))

@@ -30,6 +30,7 @@ class ActorClient(Commands):
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: dict[int, asyncio.Future[wire.Answer]] = {}
         self._next = 0
+        self._opening = asyncio.Lock()
         self._listener: asyncio.Task[None] | None = None
 
     async def run(self, *args: str, timeout_s: float | None = None) -> str:
@@ -59,16 +60,14 @@ class ActorClient(Commands):
         return Asker(answer.uid, answer.request)
 
     async def _ask(self, make: Any, patience_s: float) -> wire.Answer:
-        if self._writer is None:
-            reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=1 << 20)
-            self._listener = asyncio.create_task(self._listen(reader))
+        writer = await self._open()
         if self.gone.is_set():
             raise Away("the controller's actor has ended")
         self._next += 1
         number = self._next
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            self._writer.write(wire.packed(make(number)))
+            writer.write(wire.packed(make(number)))
             async with asyncio.timeout(patience_s):
                 answer = await future
         except (TimeoutError, ConnectionError):
@@ -78,6 +77,13 @@ class ActorClient(Commands):
         if isinstance(answer, wire.Fault):
             raise FAULTS.get(answer.kind, Away)(answer.words)
         return answer
+
+    async def _open(self) -> asyncio.StreamWriter:
+        async with self._opening:
+            if self._writer is None:
+                reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=1 << 20)
+                self._listener = asyncio.create_task(self._listen(reader))
+            return self._writer
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:

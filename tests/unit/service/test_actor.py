@@ -51,6 +51,7 @@ def test_everything_that_the_controller_asks_is_on_the_list() -> None:
         await jobs.partition_nodes("main,gpu")
         await jobs.expanded("c4,c[2-3]")
         await jobs.completing_nodes("c[1-4]")
+        await jobs.with_gpus()
         await jobs.excluded_texts("98_7")
         await jobs.update("98_7", comment="a\nb c=d|\x1b'\udcff", admin_comment="")
         await jobs.signal("123", "STOP", batch=True)
@@ -140,10 +141,11 @@ def test_the_actor_ends_with_its_controller_and_the_controller_hears_of_its_end(
     before = children()
     site = Site(tmp_path)
     (pid,) = children() - before
-    os.kill(pid, signal.SIGTERM)  # systemd's goes to both: it serves until the controller has ended
 
     async def ask() -> None:
         client = ActorClient(site.channel, 5)
+        assert (await Jobs(client).settings())["ClusterName"]
+        os.kill(pid, signal.SIGTERM)  # systemd's goes to both: it serves until the controller has ended
         assert (await Jobs(client).settings())["ClusterName"]
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(5):
