@@ -92,10 +92,10 @@ def nothing(answer: Json) -> str:
 
 
 def coverage(answer: Json) -> list[str]:
-    """What the watcher says of itself: ``WATCHED  40 of 42 running GPU jobs; 2 reach no monitor``; ``BLIND  …``."""
+    """What the watcher says of itself: ``WATCHED  40 of 42 running GPU jobs; no monitor: 2``; ``BLIND  …``."""
     lines = [f"BLIND  {safe(fault)}" for fault in answer.get("faults", ())]
     if seen := answer.get("coverage"):
-        others = "".join(f"; {number} {safe(why)}" for why, number in seen["why"].items())
+        others = "".join(f"; {safe(why)}: {number}" for why, number in seen["why"].items())
         lines.append(f"WATCHED  {seen['watched']} of {seen['running']} running GPU jobs{others}")
     return lines
 

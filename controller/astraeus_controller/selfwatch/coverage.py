@@ -20,8 +20,7 @@ from ..slurm.types import Snapshot
 YOUNG_S = 120.0
 """A job that began within this time may not have been reported yet."""
 RUNS = frozenset({"RUNNING"})
-UNHEARD, SILENT, PARTLY, UNREAD = ("reaches no monitor", "has a silent node", "has a node that has not reported",
-                                   "can't be read")
+UNHEARD, SILENT, PARTLY, UNREAD = "no monitor", "silent node", "node not heard yet", "unreadable"
 CHOSEN = ("--no-stall-watch", "the site leaves out", "without a batch script", "without GPUs")
 """Words of a watch's reason where nobody wants the job watched: such a job is left out of the share."""
 
