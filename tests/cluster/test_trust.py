@@ -10,6 +10,7 @@ from slurm_test_cluster import wait_for
 from .conftest import RING, Site
 
 API = "http://ctl:6832"
+KEY = "/etc/astraeus/report.key"
 MONITOR_LOG = "/var/log/astraeus/monitor.log"
 FORGE = """
 import base64, hashlib, hmac, json, os, subprocess, sys, time, urllib.request, urllib.error
@@ -121,3 +122,36 @@ def test_munged_is_killed_and_the_controller_starts_anew(site: Site) -> None:
         site.cluster.run("c3", "rm -f /run/munge/*; runuser -u munge -- /usr/sbin/munged", check=True)
     known(site, first)
     site.cluster.run("ctl", ["scancel", str(first), str(second)])
+
+
+@pytest.mark.alone
+def test_shared_keys_in_munges_place_rotate_without_a_gap(site: Site) -> None:
+    """A site on auth/slurm: the nodes get the new key first, the controller when it has it, then the old one goes."""
+    old, new = "o" * 48 + "\n", "n" * 48 + "\n"
+
+    def keys(text: str, *hosts: str) -> None:
+        for host in hosts:
+            site.cluster.copy_in(host, KEY, text, mode=0o600)
+
+    def started_anew(job: int) -> None:
+        site.cluster.kill_controller("KILL")
+        site.cluster.start_controller()
+        known(site, job)
+    try:
+        job = watched(site, "c2")
+        keys(old, "ctl", *site.cluster.nodes)
+        started_anew(job)
+        keys(old + new, *site.cluster.nodes)
+        started_anew(job)  # refused with the new key, taken with the old one
+        keys(old + new, "ctl")
+        keys(new, *site.cluster.nodes)
+        started_anew(job)
+        keys(new, "ctl")
+        started_anew(job)
+    finally:
+        for host in site.cluster.hosts:
+            site.cluster.run(host, ["rm", "-f", KEY])
+        site.cluster.kill_controller("KILL")
+        site.cluster.start_controller()
+    known(site, job)  # with MUNGE again
+    site.cluster.run("ctl", ["scancel", str(job)])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import time
 
 import msgspec
 from astraeus_protocol import hello
@@ -16,8 +17,10 @@ DEADLINE_S = 3.0
 AT_ONCE = 4
 """Children at a time: 10,000 nodes that prove themselves anew within seconds must not take every core of slurmctld's
 host."""
-WAITING_MAX = 4000
-"""Who comes behind so many is told to come again: what a monitor has given up waiting for need not be decoded."""
+WAITS_S = 2.0
+"""Who has waited longer for his turn is told to come again: a monitor gives up after 3 s, and decoding what nobody
+waits for would keep 10,000 nodes out for good."""
+WAITING_MAX = 20_000
 _LINE = re.compile(r"([A-Z_]+): +(.*)")
 _HOST = re.compile(r"(\S+) \(([0-9a-fA-F.:]+)\)")
 _NUMBER = re.compile(r".*\((\d+)\)")
@@ -58,7 +61,10 @@ class Munge:
             raise Busy("too many credentials wait to be decoded; come again")
         self._waiting += 1
         try:
+            came = time.monotonic()
             async with self._turns:
+                if time.monotonic() - came > WAITS_S:
+                    raise Busy("too many credentials wait to be decoded; come again")
                 return await self._run(credential)
         finally:
             self._waiting -= 1

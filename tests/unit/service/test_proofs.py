@@ -78,6 +78,21 @@ def test_unmunge_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         asyncio.run(Munge("/nowhere").decode("MUNGE:x:"))
 
 
+def test_who_waits_too_long_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 nodes prove themselves anew within seconds: what a monitor has given up is not worth a child."""
+    monkeypatch.setattr("astraeus_controller.trust.munge.WAITS_S", 0.0)
+    fake_munge.install(tmp_path)
+
+    async def check() -> None:
+        munge = Munge(str(tmp_path / "unmunge"))
+        made = [fake_munge.credential("x") for _ in range(8)]
+        done = await asyncio.gather(*(munge.decode(one) for one in made), return_exceptions=True)
+        assert [isinstance(one, Busy) for one in done] == [True] * 8
+        monkeypatch.setattr("astraeus_controller.trust.munge.WAITS_S", 60.0)
+        assert (await munge.decode(made[0])).uid == 0, "it was not used up"
+    asyncio.run(check())
+
+
 def test_shared_keys(tmp_path: Path) -> None:
     async def check() -> None:
         one, old, new = prover(tmp_path, "auto"), b"o" * 40, b"n" * 40
