@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Callable, Container, Iterable
 
 import msgspec
@@ -13,6 +12,7 @@ from ..problem import Problem
 from .munge import Busy, Unproven
 from .prover import Proves
 from .tokens import BadToken, Tokens
+from .users import Users
 
 READER = "astraeus.reader"
 """Key of the Reader in a request's scope."""
@@ -36,7 +36,7 @@ class Readers:
                  private: Callable[[], bool], prover: Proves, tokens: Tokens,
                  proxies: Iterable[str] = (), proxy_header: str = "X-Remote-User") -> None:
         self.privileged, self.operators, self.private = privileged, operators, private
-        self.prover, self.tokens = prover, tokens
+        self.prover, self.tokens, self.users = prover, tokens, Users()
         self.proxies, self.proxy_header = frozenset(proxies), proxy_header
 
     async def of(self, request: Request) -> Reader | None:
@@ -44,7 +44,7 @@ class Readers:
         kind, _, value = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             try:
-                return self.reader(self.tokens.uid(value.strip()))
+                return await self.reader(self.tokens.uid(value.strip()))
             except BadToken as why:
                 raise Problem(401, f"{why}; make a new one: astraeus token") from None
         if kind.lower() == "munge":
@@ -53,21 +53,16 @@ class Readers:
             raise Problem(401, 'the header Authorization is to say "Bearer TOKEN", the token made with: astraeus token')
         peer: Peer | None = request.scope.get(SCOPE)
         if peer is not None:
-            return self.reader(peer.uid)
+            return await self.reader(peer.uid)
         name = request.headers.get(self.proxy_header, "")
         if name and request.client is not None and request.client.host in self.proxies:
-            try:
-                return self.reader(pwd.getpwnam(name).pw_uid)
-            except KeyError:
-                return Reader(name, UNKNOWN_UID, name in self.operators())
+            uid = await self.users.uid(name)
+            return await self.reader(uid) if uid is not None else Reader(name, UNKNOWN_UID, name in self.operators())
         return None
 
-    def reader(self, uid: int) -> Reader:
+    async def reader(self, uid: int) -> Reader:
         """The reader of that uid."""
-        try:
-            user = pwd.getpwuid(uid).pw_name
-        except KeyError:
-            user = f"uid {uid}"
+        user = await self.users.name(uid)
         return Reader(user, uid, uid in self.privileged or user in self.operators())
 
     def may_see(self, reader: Reader | None, owner: int | None) -> bool:
@@ -87,7 +82,7 @@ class Readers:
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         if asker.request != f"{request.method} {target}":
             raise Problem(401, "the credential was made for another request")
-        return self.reader(asker.uid)
+        return await self.reader(asker.uid)
 
 
 def may_see_evidence(reader: Reader | None, owner: int | None) -> bool:

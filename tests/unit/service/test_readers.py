@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ import fake_munge
 import pytest
 from astraeus_cli import main as cli
 from astraeus_controller.problem import Problem
+from astraeus_controller.trust import users
 from astraeus_controller.trust.munge import Munge
 from astraeus_controller.trust.prover import Prover
 from astraeus_controller.trust.readers import Reader, Readers, may_see_evidence
@@ -100,12 +102,31 @@ def test_munge_opens_the_request_that_it_was_made_for(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
+def test_a_directory_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "DEADLINE_S", 0.05)
+    ends = Event()
+
+    def hangs(uid: int) -> str:
+        ends.wait(10)
+        return "alice"
+
+    async def check() -> None:
+        known = users.Users()
+        assert (await known.name(0), await known.uid("root"), await known.uid("nobody-here")) == ("root", 0, None)
+        monkeypatch.setattr(users, "_name", hangs)
+        assert await known.name(ALICE) == "uid 1001"
+        assert await known.name(0) == "root", "it is kept"
+        ends.set()
+        assert await known.name(ALICE) == "alice"
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize(("private", "uid", "owner", "sees", "evidence"), [
     (True, ALICE, ALICE, True, True), (True, ALICE, BOB, False, False), (False, ALICE, BOB, True, False),
     (True, 0, BOB, True, True), (True, ALICE, None, False, False), (False, ALICE, None, False, False)])
 def test_who_sees_what(tmp_path: Path, private: bool, uid: int, owner: int | None, sees: bool, evidence: bool) -> None:
     one = readers(tmp_path, private=lambda: private)
-    reader = one.reader(uid)
+    reader = asyncio.run(one.reader(uid))
     assert (one.may_see(reader, owner), may_see_evidence(reader, owner)) == (sees, evidence)
     assert not one.may_see(None, owner)
 
