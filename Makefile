@@ -41,7 +41,7 @@ lint: venv
 	$(VENV)/bin/ruff check .
 
 types: venv
-	MYPYPATH=protocol:controller $(VENV)/bin/mypy --explicit-package-bases protocol/astraeus_protocol controller/astraeus_controller/rules
+	MYPYPATH=protocol:controller $(VENV)/bin/mypy --explicit-package-bases protocol/astraeus_protocol controller/astraeus_controller/rules controller/astraeus_controller/trust
 
 # Four, be there two cores: half of their time goes into waiting for processes that are being watched. The bytecode is
 # kept, whatever the environment says: to write 2,000 assertions anew costs each of the four two seconds.

@@ -27,7 +27,7 @@ class ConfigFault(Exception):
 
 
 def _doc(text: str, **limits: object) -> msgspec.Meta:
-    return msgspec.Meta(description=text, **limits)  # type: ignore[arg-type]
+    return msgspec.Meta(description=text, **limits)  # type: ignore[call-overload, no-any-return]
 
 
 class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+from collections.abc import Callable
 
 from astraeus_protocol.signing import KeyFault
 
@@ -59,7 +59,7 @@ class ActorClient(Commands):
         assert isinstance(answer, wire.Who)
         return Asker(answer.uid, answer.request)
 
-    async def _ask(self, make: Any, patience_s: float) -> wire.Answer:
+    async def _ask(self, make: Callable[[int], wire.Ask], patience_s: float) -> wire.Answer:
         writer = await self._open()
         if self.gone.is_set():
             raise Away("the controller's actor has ended")
@@ -69,7 +69,7 @@ class ActorClient(Commands):
         try:
             writer.write(wire.packed(make(number)))
             async with asyncio.timeout(patience_s):
-                answer = await future
+                answer: wire.Answer = await future
         except (TimeoutError, ConnectionError):
             raise Away("the controller's actor gave no answer in time") from None
         finally:

@@ -92,7 +92,7 @@ class Munge:
 def parse(text: str, fault: str = "") -> Decoded:
     """What unmunge printed. The lines above the first empty one are its own, the payload is the caller's."""
     head, _, payload = text.partition("\n\n")
-    said = dict(found.groups() for line in head.splitlines() if (found := _LINE.fullmatch(line.rstrip())))
+    said = {found[1]: found[2] for line in head.splitlines() if (found := _LINE.fullmatch(line.rstrip()))}
     status = said.get("STATUS", "")
     if not status:
         raise Busy(f"unmunge can't decode: {' '.join(fault.split())[:200] or 'it printed nothing'}")
