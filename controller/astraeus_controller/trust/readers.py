@@ -19,6 +19,9 @@ READER = "astraeus.reader"
 UNKNOWN_UID = -1
 """Of a user whom a proxy names and this host does not know: nobody's jobs are his."""
 
+OWN_PAGE = ("same-origin", "none")
+"""What a browser says of a request that its user made here: a proxy's session must not let another page drain nodes."""
+
 
 class Reader(msgspec.Struct, frozen=True):
     """Who asks. ``is_operator``: he sees and may do everything that the API offers."""
@@ -56,6 +59,8 @@ class Readers:
             return await self.reader(peer.uid)
         name = request.headers.get(self.proxy_header, "")
         if name and request.client is not None and request.client.host in self.proxies:
+            if request.method != "GET" and request.headers.get("sec-fetch-site", OWN_PAGE[0]) not in OWN_PAGE:
+                raise Problem(403, "this was asked by another site's page")
             uid = await self.users.uid(name)
             return await self.reader(uid) if uid is not None else Reader(name, UNKNOWN_UID, name in self.operators())
         return None

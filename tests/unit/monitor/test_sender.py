@@ -235,6 +235,22 @@ def test_a_controller_that_never_answers_does_not_stop_the_sampling(site: Site, 
     assert max(b - a for a, b in pairwise(ticks)) < 1.5
 
 
+def test_a_controller_that_forgot_the_key_loses_no_report(site: Site, controller: Controller) -> None:
+    site.until(lambda: len(controller.reports) == 2)
+    assert controller.hellos == 1
+    controller.key = b""  # it was started anew
+    refused_at = 0.0
+
+    def refused() -> bool:
+        nonlocal refused_at
+        refused_at = time.monotonic()
+        return controller.forged == 1
+    site.until(refused)
+    site.until(lambda: len(controller.reports) == 3)
+    assert time.monotonic() - refused_at < 0.5, "at once, not with the next report"
+    assert (controller.hellos, controller.forged, controller.reports[-1].seq) == (2, 1, 4)
+
+
 def test_a_wrong_key_or_none(tmp_path: Path, controller: Controller, capfd: pytest.CaptureFixture[str]) -> None:
     site = Site(tmp_path, controller.server_port, key=b"z" * 40)
     site.until(lambda: controller.forged == 1)

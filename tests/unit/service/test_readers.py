@@ -75,6 +75,14 @@ def test_a_proxys_word_counts_from_listed_addresses_only(tmp_path: Path) -> None
         assert not one.may_see(stranger, ALICE)
         assert not may_see_evidence(stranger, None)
         assert (await one.of(request(**{"X-Remote-User": "carol"}))).is_operator
+        for site, good in (("same-origin", True), ("cross-site", False)):
+            post = request(**named, **{"sec-fetch-site": site})
+            post.method = "POST"
+            if good:
+                assert (await one.of(post)).is_operator
+            else:
+                with pytest.raises(Problem, match="another site's page"):
+                    await one.of(post)
     asyncio.run(check())
 
 
