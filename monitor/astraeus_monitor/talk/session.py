@@ -6,6 +6,7 @@ the old one (it was started anew) loses no report. Until a reply is signed with 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import time
@@ -138,7 +139,8 @@ def encode(argv: list[str], text: str) -> Iterator[Encoded]:
             os._exit(127)
     os.close(read_in)
     os.close(write_out)
-    os.write(write_in, text.encode())
+    with contextlib.suppress(BrokenPipeError):  # it ended without reading; what it said tells why
+        os.write(write_in, text.encode())
     os.close(write_in)
     said = b""
     while select.select([read_out], [], [], max(0.0, until - time.monotonic()))[0]:
