@@ -41,7 +41,7 @@ lint: venv
 	$(VENV)/bin/ruff check .
 
 types: venv
-	MYPYPATH=protocol:controller $(VENV)/bin/mypy --explicit-package-bases protocol/astraeus_protocol controller/astraeus_controller/rules
+	MYPYPATH=protocol:controller $(VENV)/bin/mypy --explicit-package-bases protocol/astraeus_protocol controller/astraeus_controller/rules controller/astraeus_controller/trust
 
 # Four, be there two cores: half of their time goes into waiting for processes that are being watched. The bytecode is
 # kept, whatever the environment says: to write 2,000 assertions anew costs each of the four two seconds.
@@ -110,6 +110,8 @@ install-controller: $(DESTDIR)$(OPT)/venv/bin/python
 	ln -sf $(OPT)/venv/bin/astraeus $(DESTDIR)$(PREFIX)/bin/astraeus
 	ln -sf $(OPT)/venv/bin/astraeus-controller $(DESTDIR)$(PREFIX)/sbin/astraeus-controller
 	install -m 0644 packaging/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
+	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
+	install -m 0644 packaging/sysusers.d/astraeus.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf
 	install -m 0644 packaging/astraeus.toml $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 
 uninstall:
@@ -120,7 +122,7 @@ uninstall:
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh \
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/zz-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.service $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.path \
-	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service
+	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf
 	rm -f $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d/50-astraeus.sh
 	@cd $(DESTDIR)$(SYSCONFDIR) && rmdir enroot/mounts.d enroot/hooks.d enroot 2>/dev/null || true
 	@if grep -qs '^ *bind path *= */run/astraeus' $(DESTDIR)$(SYSCONFDIR)/apptainer/apptainer.conf \

@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 from astraeus_protocol import VERSION
 
 from . import client, evidence, nodes, stacks, text
+from .text import safe
 
 OK, FAILED, USAGE, NO_SUCH_JOB = 0, 1, 2, 3
 JOB = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?(\.\w{1,20})?")
 EXITS = """exit status:
   0  answered
-  1  the controller could not be asked, or answered with an error; nodes: it may not be done, or was not
+  1  the controller could not be asked, or answered with an error; nodes: it may not be done, or was not;
+     stalls: something keeps the controller from seeing or judging, and what is listed may not be all
   2  the command line can't be used
   3  no such job or finding, or it is not watched, or it is another user's
   4  stacks: a node has not answered in time, or nothing could be read; what came is printed
@@ -33,12 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(wrong)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        where = client.socket_path(args.socket)
+        where = client.place(args.socket)
         path = args.path.format(job=getattr(args, "job", ""), number=getattr(args, "number", ""))
         if args.command == "nodes":
             answer = nodes.ask(where, args)
         else:
-            answer = stacks.ask(path, where, args) if args.command == "stacks" else client.get(path, where)
+            answer = (stacks.ask(path, where, args) if args.command == "stacks"
+                      else client.get(path, where, args.method))
         if args.json:
             print(json.dumps(answer, indent=2))
         else:
@@ -46,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         if args.command == "stacks":
             return stacks.verdict(answer)
+        if args.command == "stalls" and answer.get("faults"):
+            return FAILED
     except client.NoAnswer as fault:
         print(f"astraeus: {fault}", file=sys.stderr)
         return FAILED
@@ -70,12 +75,16 @@ def _print(args: argparse.Namespace, answer: text.Json) -> None:
     if command == "evidence":
         print(*evidence.lines(answer, now), sep="\n")
         return
+    if command == "token":
+        print(safe(answer["token"]))
+        return
     if command == "stalls":
         lines = list(text.stalls(answer, now))
         if lines:
             print(*lines, sep="\n")
         else:
             print(text.nothing(answer), file=sys.stderr)
+        print(*text.coverage(answer), sep="\n", file=sys.stderr)
         return
     if command == "incidents":
         print(*(text.incidents(answer, now) or ["no incident is open"]), sep="\n",
@@ -92,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="print the API's answer")
     shared.add_argument("--socket", default="", metavar="PATH",
-                        help=f"the controller's socket (default $ASTRAEUS_SOCKET, else {client.SOCKET})")
+                        help=f"the controller's socket, or http://HOST:{client.PORT} (default $ASTRAEUS_SOCKET, "
+                             f"$ASTRAEUS_API, else {client.SOCKET})")
+    shared.set_defaults(method="GET")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     stalls = commands.add_parser("stalls", parents=[shared], help="list what is stalled or suspect now")
     stalls.set_defaults(path="/stalls")
@@ -110,6 +121,8 @@ def _parser() -> argparse.ArgumentParser:
                                                                   "the output, stacks")
     kept.add_argument("number", type=_number, metavar="ID", help="the finding's number, as stalls shows it")
     kept.set_defaults(path="/evidence/{number}")
+    commands.add_parser("token", parents=[shared], help="print a token that says for an hour who you are: curl -H "
+                        '"Authorization: Bearer TOKEN"').set_defaults(path="/token", method="POST")
     nodes.add(commands, shared)
     taken = commands.add_parser("stacks", parents=[shared], help="show where a job's ranks are in their Python code")
     taken.add_argument("job", type=_job, metavar="JOB", help="123, 123_4 or, for one step, 123.0")

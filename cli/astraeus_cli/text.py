@@ -86,7 +86,18 @@ def incidents(answer: Json, now: datetime) -> list[str]:
 def nothing(answer: Json) -> str:
     """What is said where no line stands."""
     watched = answer.get("watched", 0)
+    if answer.get("faults"):
+        return "whether something is stalled can't be told"
     return f"nothing is stalled: {watched} job{'' if watched == 1 else 's'} watched"
+
+
+def coverage(answer: Json) -> list[str]:
+    """What the watcher says of itself: ``WATCHED  40 of 42 running GPU jobs; no monitor: 2``; ``BLIND  …``."""
+    lines = [f"BLIND  {safe(fault)}" for fault in answer.get("faults", ())]
+    if seen := answer.get("coverage"):
+        others = "".join(f"; {safe(why)}: {number}" for why, number in seen["why"].items())
+        lines.append(f"WATCHED  {seen['watched']} of {seen['running']} running GPU jobs{others}")
+    return lines
 
 
 def progress(answer: Json, now: datetime) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The API on a unix socket: who asks is who the kernel says; users see their own jobs, root and SlurmUser all."""
+"""The API: who asks is whom the socket, a token, MUNGE or a proxy names (``trust.readers``); each sees what is his."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from http import HTTPStatus
 import msgspec
 from astraeus_protocol import VERSION
 from astraeus_protocol.findings import Finding
+from astraeus_protocol.names import run_name
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import evidence_views, stack_views, views
+from . import api_token, evidence_views, stack_views, views
 from .actions.node_flags import NodeFlags
 from .api_nodes import NodeApi
 from .fleet import Fleet
 from .judging.incidents import Incidents
 from .judging.loop import Judging
 from .judging.pass_ import Pass
-from .peer import SCOPE, Peer
 from .problem import Problem
+from .selfwatch.metrics import CONTENT_TYPE
+from .selfwatch.watcher import SelfWatch
 from .stacks import StackBook
 from .store import Store
+from .trust.readers import READER, Reader, Readers, may_see_evidence
 from .views import Json
 
 JOB = re.compile(r"(?P<run>[0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.(?P<step>\w{1,20}))?")
@@ -35,20 +38,21 @@ NUMBER_MAX = 15
 
 
 class Api:
-    """``privileged``: uids that see everything. ``health``: fields for /healthz.
+    """``readers``: who asks, and what each may see. ``health``: the answer of /healthz.
 
     ``runs`` knows jobs by their names (``123_4``), ``others`` jobs that run on Slurm but reach no monitor.
     """
 
     def __init__(self, fleet: Fleet, passes: Pass, store: Store, judging: Judging, incidents: Incidents,
                  stacks: StackBook, flags: NodeFlags, *,
-                 privileged: set[int],
+                 readers: Readers,
                  runs: Callable[[], dict[str, int]], others: Callable[[], list[int]],
-                 health: Callable[[], Json]) -> None:
+                 health: Callable[[], Json], selfwatch: SelfWatch) -> None:
         self.fleet, self.passes, self.store = fleet, passes, store
         self.judging, self.incidents, self.stacks = judging, incidents, stacks
-        self.privileged, self.runs, self.others, self.health = privileged, runs, others, health
-        self.nodes = NodeApi(flags, privileged=privileged, may_see=self._may_see)
+        self.readers, self.runs, self.others, self.health = readers, runs, others, health
+        self.selfwatch = selfwatch
+        self.nodes = NodeApi(flags, may_see=self._may_see)
 
     def app(self) -> Starlette:
         routes = [Route("/stalls", self._answer(self.stalls)),
@@ -61,12 +65,16 @@ class Api:
                   Route("/nodes", self._answer(self.nodes.list)),
                   Route("/nodes/{node}/drain", self._answer(self.nodes.drain), methods=["POST"]),
                   Route("/nodes/{node}/clear", self._answer(self.nodes.clear), methods=["POST"]),
-                  Route("/healthz", self._answer(self.healthz))]
+                  Route("/token", self._answer(self.token), methods=["POST"]),
+                  Route("/healthz", self.healthz), Route("/metrics", self.metrics)]
         return Starlette(routes=routes, exception_handlers={404: _no_such_page, 405: _no_such_page})
 
     def _answer(self, make: Callable[[Request], Json | Awaitable[Json]]) -> Callable[[Request], object]:
         async def endpoint(request: Request) -> Response:
             try:
+                request.scope[READER] = await self.readers.of(request)
+                if request.scope[READER] is None:
+                    raise Problem(401, "say who you are: a header Authorization with a token of: astraeus token")
                 made = make(request)
                 return _json(made if isinstance(made, dict) else await made)
             except Problem as problem:
@@ -93,6 +101,8 @@ class Api:
             "watched": sum(w.watched for w in watches.values()),
             "unwatched": sum(not w.watched for w in watches.values()),
             "blind": len(self.others()) if self._all(request) else None,
+            "coverage": msgspec.to_builtins(self.selfwatch.coverage(lambda job: self._may_see(request, job))),
+            "faults": self.selfwatch.faults(),
         }
 
     def incidents_open(self, request: Request) -> Json:
@@ -107,8 +117,7 @@ class Api:
         if not text.isascii() or not text.isdigit() or len(text) > NUMBER_MAX:
             raise Problem(400, f'"{text[:40]}" is no finding; write its number, as astraeus stalls shows it')
         kept = self.store.evidence.get(int(text))
-        peer: Peer | None = request.scope.get(SCOPE)
-        if kept is None or peer is None or not (self._all(request) or peer.uid == kept.uid):
+        if kept is None or not may_see_evidence(request.scope[READER], kept.uid):
             whose = "" if self._all(request) else " of yours"
             raise Problem(404, f"no evidence of a finding {int(text)}{whose} is kept; astraeus stalls shows the "
                                "numbers of what is open, astraeus history --json those of what was")
@@ -149,7 +158,10 @@ class Api:
     def last_stacks(self, request: Request) -> Json:
         """The Python stacks that were read last of a job, or are being read."""
         name, _, job = self._job(request)
-        if job is None or not self._may_see(request, job) or not self._may_see_past(request, job):
+        if job is None or not self._may_see_stacks(request, job):
+            raise self._unknown(request, name, job)
+        owner = self.store.owner(job)
+        if owner is not None and not may_see_evidence(request.scope[READER], owner):
             raise self._unknown(request, name, job)
         reading = self.stacks.last(job, request.query_params.get("ask", ""))
         if reading is None:
@@ -160,7 +172,7 @@ class Api:
         """Ask the job's nodes for its Python stacks; with ``?native`` for frames of C and C++, too."""
         name, step, job = self._job(request)
         held = self.fleet.jobs.get(job) if job is not None else None
-        if job is None or held is None or not self._may_see(request, job):
+        if job is None or held is None or not self._may_see_stacks(request, job):
             raise self._unknown(request, name, job)
         last = f"astraeus stacks {name} --last shows what was read before"
         if held.ended:
@@ -174,25 +186,34 @@ class Api:
             raise Problem(423, f"other stacks of job {name} are being read; ask again in a few seconds")
         return stack_views.reading(reading, self.stacks.waiting_for(reading))
 
-    def healthz(self, request: Request) -> Json:
-        return {"status": "ok", "version": VERSION} | self.health()
+    def token(self, request: Request) -> Json:
+        """A bearer token of an hour for who asks."""
+        return api_token.token(request.scope[READER], self.readers.tokens)
+
+    async def healthz(self, request: Request) -> Response:
+        """503 while something keeps the controller from seeing or judging, with the sentences that say what."""
+        health = self.health()
+        return _json({"version": VERSION} | health, 503 if health["faults"] else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self.selfwatch.metrics(), media_type=CONTENT_TYPE)
 
     # Who may see what
 
     def _all(self, request: Request) -> bool:
-        peer: Peer | None = request.scope.get(SCOPE)
-        return peer is not None and peer.uid in self.privileged
+        reader: Reader | None = request.scope[READER]
+        return reader is not None and reader.is_operator
 
     def _may_see(self, request: Request, job: int) -> bool:
-        peer: Peer | None = request.scope.get(SCOPE)
-        if peer is None:
-            return False
-        return peer.uid in self.privileged or peer.uid == self._owner(job)
+        return self.readers.may_see(request.scope[READER], self._owner(job))
+
+    def _may_see_stacks(self, request: Request, job: int) -> bool:
+        return may_see_evidence(request.scope[READER], self._owner(job))
 
     def _may_see_past(self, request: Request, job: int) -> bool:
         """History may hold another user's job of the same id, from before Slurm counted anew."""
-        peer: Peer | None = request.scope.get(SCOPE)
-        return self._all(request) or (peer is not None and self.store.owner(job) in (None, peer.uid))
+        owner = self.store.owner(job)
+        return owner is None or self.readers.may_see(request.scope[READER], owner)
 
     def _owner(self, job: int) -> int | None:
         held = self.fleet.jobs.get(job)
@@ -209,7 +230,7 @@ class Api:
         text = request.path_params["job"]
         found = JOB.fullmatch(text)
         if not found:
-            raise Problem(400, f'"{text[:40]}" is no job; write 123, 123_4 or 123.0')
+            return self._by_name(request, text)
         run, step = found["run"], found["step"] or ""
         job = int(run) if run.isdigit() else None
         if job is None or job not in self.fleet.jobs:
@@ -217,6 +238,17 @@ class Api:
             of_leader = self.fleet.component(int(leader), int(component)) if plus else None
             job = of_leader or self.runs().get(run) or self.store.job_of(run) or job
         return run, step, job
+
+    def _by_name(self, request: Request, text: str) -> tuple[str, str, int | None]:
+        """The same by a job's name, where one alone of those that who asks may see has it."""
+        rows = [held.row for held in self.fleet.jobs.values() if held.row is not None and held.row.name == text
+                and not held.ended and self._may_see(request, held.job)]
+        if len(rows) == 1:
+            return run_name(rows[0].job, array_job=rows[0].array_job, array_task=rows[0].array_task), "", rows[0].job
+        if rows:
+            ids = ", ".join(str(row.job) for row in rows[:5])
+            raise Problem(409, f'several jobs are named "{text[:40]}"; write the number of one: {ids}')
+        raise Problem(400, f'"{text[:40]}" is no job; write 123, 123_4 or 123.0, or the name of one that runs')
 
     def _unknown(self, request: Request, name: str, job: int | None) -> Problem:
         """The same words for a job that is not there and for one that is another user's."""
@@ -244,4 +276,4 @@ def _problem(status: int, sentence: str) -> Response:
 async def _no_such_page(request: Request, fault: Exception) -> Response:
     status = getattr(fault, "status_code", 404)
     return _problem(status, "ask GET /stalls, /incidents, /nodes, /evidence/ID, /runs/JOB/progress, /runs/JOB/history, "
-                            "/runs/JOB/stacks or /healthz")
+                            "/runs/JOB/stacks, /healthz or /metrics")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -11,19 +10,18 @@ from . import views
 from .actions.flag import Flagged, sentence
 from .actions.node_flags import NodeFlags
 from .actions.node_writer import Declined
-from .peer import SCOPE, Peer
 from .problem import Problem
 from .slurm.command import Away, Refused
 from .slurm.nodes import NAME
+from .trust.readers import READER, Reader
 from .views import Json
 
 
 class NodeApi:
-    """``may_see(request, job)``: whether who asks may know of the job; ``privileged``: uids that see everything."""
+    """``may_see(request, job)``: whether who asks may know of the job."""
 
-    def __init__(self, flags: NodeFlags, *, privileged: set[int],
-                 may_see: Callable[[Request, int], bool]) -> None:
-        self.flags, self.privileged, self.may_see = flags, privileged, may_see
+    def __init__(self, flags: NodeFlags, *, may_see: Callable[[Request, int], bool]) -> None:
+        self.flags, self.may_see = flags, may_see
 
     def list(self, request: Request) -> Json:
         """Flagged nodes; with ``?all`` those, too, of which one stall is known. Jobs of others are only counted."""
@@ -57,16 +55,15 @@ class NodeApi:
         node = request.path_params["node"]
         if not NAME.fullmatch(node):
             raise Problem(400, f'"{node[:40]}" is no name of a node; write one, such as c3')
-        peer: Peer | None = request.scope.get(SCOPE)
-        user = _user(peer)
-        try:
-            good = peer is not None and (peer.uid in self.privileged or await self.flags.writer.nodes.operates(user))
+        reader: Reader = request.scope[READER]
+        try:  # who has become one since operators were read last is one
+            good = reader.is_operator or await self.flags.writer.nodes.operates(reader.user)
         except Away as fault:
             raise Problem(503, f"whether you are an operator can't be told: {fault}") from None
         if not good:
             raise Problem(403, "only root, SlurmUser, and users whom Slurm's accounting makes Operator or "
                                "Administrator may do this")
-        return node, user
+        return node, reader.user
 
     def _node(self, request: Request, of: Flagged) -> Json:
         mark, last = self.flags.store.flags.mark(of.node), of.last
@@ -87,11 +84,3 @@ class NodeApi:
             "sentence": sentence(of) if mine else None,
         }
 
-
-def _user(peer: Peer | None) -> str:
-    if peer is None:
-        return ""
-    try:
-        return pwd.getpwuid(peer.uid).pw_name
-    except KeyError:
-        return f"uid {peer.uid}"

@@ -27,7 +27,7 @@ class ConfigFault(Exception):
 
 
 def _doc(text: str, **limits: object) -> msgspec.Meta:
-    return msgspec.Meta(description=text, **limits)  # type: ignore[arg-type]
+    return msgspec.Meta(description=text, **limits)  # type: ignore[call-overload, no-any-return]
 
 
 class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,10 +65,36 @@ class Controller(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     listen: Annotated[str, _doc("address and port that monitors report to")] = "0.0.0.0:6831"
     api_socket: Annotated[str, _doc("unix socket of the API")] = "/run/astraeus/api.sock"
-    key: Annotated[str, _doc("file with the key shared with the monitors; only root may read it")] = (
+    api_listen: Annotated[str, _doc("address and port of the API for those who are not on this host; empty: none. What "
+                                    "is asked here has to come with a proof of who asks")] = "127.0.0.1:6832"
+    key: Annotated[str, _doc("file with the keys shared with the monitors, one a line, where nodes do not prove "
+                             "themselves with MUNGE; only root may read it")] = (
         "/etc/astraeus/report.key")
+    heartbeat_url: Annotated[str, _doc("a dead man's switch: this address is asked each minute while the controller is "
+                                       "well; empty: none")] = ""
     state: Annotated[str, _doc("directory of the history database")] = "/var/lib/astraeus"
     slurm_user: Annotated[str, _doc("the user that may see every job beside root")] = "slurm"
+
+
+class Trust(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[trust]``: who may say and see what."""
+
+    auth: Annotated[str, _doc("how nodes prove themselves: munge, key (the file of [controller] key, where Slurm uses "
+                              "auth/slurm), or auto (key where the file is there, else munge)",
+                              pattern="^(auto|munge|key)$")] = "auto"
+    unmunge: Annotated[str, _doc("the program that decodes MUNGE credentials")] = "unmunge"
+    check_address: Annotated[bool, _doc("a node's credential must have been made at an address of that node; false "
+                                        "where hosts have addresses that Slurm does not know")] = True
+    user: Annotated[str, _doc("the user that serves reports and API where the controller is started as root; only its "
+                              "actor stays root")] = "astraeus"
+    private_jobs: Annotated[str, _doc("who sees a job: slurm (its owner alone where PrivateData has jobs, else "
+                                      "everybody), or owner. Operators see all; evidence is the owner's and theirs",
+                                      pattern="^(slurm|owner)$")] = "slurm"
+    operators: Annotated[list[str], _doc("users who are operators here beside root, SlurmUser and those whom Slurm's "
+                                         "accounting makes Operator or Administrator")] = []
+    proxies: Annotated[list[str], _doc("addresses of reverse proxies that say who asks; from others the header is "
+                                       "ignored")] = []
+    proxy_header: Annotated[str, _doc("the header in which they say it")] = "X-Remote-User"
 
 
 class Slurm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -128,11 +154,17 @@ class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     """``[monitor]``: read by the monitors; here only so that one file may hold all."""
 
 
+class Cli(msgspec.Struct, frozen=True, kw_only=True):
+    """``[cli]``: read by ``astraeus`` on hosts without the controller's socket: ``api``, such as
+    http://slurmctl:6832."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All of it."""
 
     cluster: Annotated[str, _doc("the cluster's name; empty: Slurm's ClusterName")] = ""
     controller: Controller = Controller()
+    trust: Trust = Trust()
     slurm: Slurm = Slurm()
     watch: Watch = Watch()
     partition: dict[str, dict[str, object]] = {}
@@ -142,6 +174,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     straggler: Straggler = Straggler()
     nodes: Nodes = Nodes()
     monitor: Monitor = Monitor()
+    cli: Cli = Cli()
 
     def watch_for(self, partition: str) -> Watch:
         """``[watch]`` with the partition's own keys over it."""

@@ -20,6 +20,7 @@ table in `controller/astraeus_controller/config.py` (`python -m astraeus_control
 SECTIONS = (
     ("", config.Config, "At the top of the file."),
     ("controller", config.Controller, "Where it listens and what it keeps."),
+    ("trust", config.Trust, "Who may say and see what ([SECURITY](../SECURITY.md))."),
     ("slurm", config.Slurm, "How Slurm is asked and told."),
     ("watch", config.Watch, "What holds for a run that says nothing itself. `[partition.NAME]` holds the same keys "
                             "and goes over it for that partition."),
@@ -41,6 +42,8 @@ def markdown() -> str:
         parts.append(f"## {f'`[{name}]`' if name else 'Top'}\n\n{words}\n\n{_table(struct)}")
     parts.append("## `[monitor]`\n\nThe monitors' own keys; the controller passes them by, so that one file may serve "
                  "both: [monitor.toml](monitor.toml) has each with its default.\n")
+    parts.append("## `[cli]`\n\n`api = \"http://HOST:6832\"`: where `astraeus` asks on hosts without the controller's "
+                 "socket (login nodes); there [controller] `api_listen` is to take more than loopback.\n")
     return "\n".join(parts)
 
 

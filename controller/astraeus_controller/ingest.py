@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 
 import msgspec
@@ -14,46 +13,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from .trust.addresses import Addresses
+from .trust.munge import Busy, Unproven
+from .trust.prover import Proves
+from .trust.sessions import Late, Session, Sessions
+
 log = logging.getLogger(__name__)
-NONCES = 64
-"""How many nonces of a node are remembered: a replay of an older report fails by its number."""
 CLOSE = {"Connection": "close"}
 """A connection per report: 10,000 idle ones would hold a GiB."""
 
 
 class Bad(Exception):
-    """The report is not taken: an HTTP status and one sentence."""
+    """The report is not taken: an HTTP status and one sentence. ``usual``: nothing is amiss."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, sentence: str, *, usual: bool = False) -> None:
         super().__init__(sentence)
-        self.status, self.sentence = status, sentence
-
-
-class Seen:
-    """Which nonces and numbers a node has used."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, tuple[str, int, OrderedDict[str, None]]] = {}
-
-    def check(self, report: Report) -> None:
-        """Raises Bad where the report was here before or is older than the last; remembers it otherwise."""
-        session, seq, nonces = self._nodes.get(report.node, ("", -1, OrderedDict()))
-        if report.nonce in nonces:
-            raise Bad(409, "this report was here before; send a new one with a nonce of its own")
-        if report.session == session and report.seq < seq:
-            raise Bad(409, f"report {report.seq} is older than {seq}; send the newest only")
-        nonces[report.nonce] = None
-        if len(nonces) > NONCES:
-            nonces.popitem(last=False)
-        self._nodes[report.node] = report.session, report.seq, nonces
+        self.status, self.sentence, self.usual = status, sentence, usual
 
 
 class Ingest:
     """``take(report)`` does what is to be done with a report and makes its reply. ``cluster``: Slurm's ClusterName;
     a report of another cluster is refused: its job ids are those of other jobs here."""
 
-    def __init__(self, key: bytes, take: Callable[[Report], Reply], cluster: str = "") -> None:
-        self.key, self.take, self.cluster, self.seen = key, take, cluster, Seen()
+    def __init__(self, take: Callable[[Report], Reply], *, prover: Proves, addresses: Addresses,
+                 clock: Callable[[], float], cluster: str = "") -> None:
+        self.take, self.cluster = take, cluster
+        self.prover, self.addresses, self.sessions = prover, addresses, Sessions(clock)
         self._told: dict[str, str] = {}
 
     def app(self) -> Starlette:
@@ -63,26 +48,52 @@ class Ingest:
         """The endpoint."""
         try:
             body = await _body(request)
-            report = self._verified(request, body)
+            session, report = self._verified(request, body, await self._session(request))
             reply = ENCODER.encode(self.take(report))
         except Bad as bad:
             self._tell(request, bad)
             return Response(bad.sentence + "\n", bad.status, CLOSE, "text/plain")
-        signature = signing.sign(self.key, "reply", report.node, report.nonce, reply)
+        self._told.pop(report.node, None)
+        signature = signing.sign(session.key, "reply", report.node, report.nonce, reply)
         return Response(reply, 200, CLOSE | {signing.HEADER: signature}, "application/json")
 
-    def _verified(self, request: Request, body: bytes) -> Report:
+    async def _session(self, request: Request) -> Session:
+        """The node's, or the one that the credential beside the report makes."""
+        node = request.headers.get(signing.NODE_HEADER, "")
+        credential = request.headers.get(signing.CREDENTIAL_HEADER, "")
+        try:
+            if not credential:
+                return self.sessions.of(node)
+            claim = await self.prover.node(credential)
+            if claim.node != node:
+                raise Bad(401, "the credential is another node's")
+            await self.addresses.confirm(claim, request.client.host if request.client else "")
+            return self.sessions.begin(claim.key)
+        except Late as late:  # every node's first report after a start of this controller
+            raise Bad(late.status, late.sentence, usual=True) from None
+        except Unproven as why:
+            raise Bad(401, str(why)) from None
+        except (Busy, signing.KeyFault) as why:
+            raise Bad(503, str(why)) from None
+
+    def _verified(self, request: Request, body: bytes, session: Session) -> tuple[Session, Report]:
         node = request.headers.get(signing.NODE_HEADER, "")
         nonce = request.headers.get(signing.NONCE_HEADER, "")
+        at = request.headers.get(signing.TIME_HEADER, "")
         signature = request.headers.get(signing.HEADER, "")
-        if not signature.isascii() or not signing.verify(self.key, "report", node, nonce, body, signature):
-            raise Bad(401, "the signature is wrong; the node and the controller must hold the same report key")
+        if not signing.verify(session.key, "report", node, nonce, body, signature, at):
+            raise Bad(401, "the signature is wrong; the node is to prove itself anew")
         try:
             report = REPORT_DECODER.decode(body)
         except msgspec.DecodeError as fault:
             raise Bad(400, f"this is no report: {fault}") from None
         if report.node != node or report.nonce != nonce:
             raise Bad(401, "the report speaks for another node or nonce than its headers")
+        try:  # before what is wrong with its words: who speaks is known
+            self.sessions.fresh(session, at)
+            self.sessions.keep(node, session, report.session, report.seq)
+        except Late as late:
+            raise Bad(late.status, late.sentence) from None
         if not WIRE - 1 <= report.v <= WIRE:
             raise Bad(400, f"wire version {report.v} is not taken here, only {WIRE - 1} and {WIRE}; "
                            "upgrade the controller first, then the monitors")
@@ -90,13 +101,12 @@ class Ingest:
             raise Bad(400, f"the node's jobs are of cluster {report.cluster[:64]!r}, this controller is that of "
                            f"{self.cluster!r}; write the address of the node's own controller into [monitor] "
                            "controller")
-        self.seen.check(report)
-        return report
+        return session, report
 
     def _tell(self, request: Request, bad: Bad) -> None:
         """Once for each node and reason: a wrong key repeats itself every 15 s."""
         node = request.headers.get(signing.NODE_HEADER, "?")[:64]
-        if self._told.get(node) != bad.sentence:
+        if self._told.get(node) != bad.sentence and not bad.usual:
             if len(self._told) > 20_000:
                 self._told.clear()
             self._told[node] = bad.sentence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import sys
@@ -12,17 +11,18 @@ from pathlib import Path
 
 import msgspec
 from astraeus_protocol import VERSION
-from astraeus_protocol.signing import KeyFault, read_key
+from astraeus_protocol.signing import KeyFault
 
 from . import config as config_module
-from . import recording
+from . import recording, running
 from .config import Config, ConfigFault
 from .database import StoreFault
 from .peer import SocketFault
 from .replay import replay
-from .service import ServiceFault, serve
+from .service import ServiceFault
+from .trust.drop import DropFault
 
-FAULTS = (ConfigFault, KeyFault, StoreFault, ServiceFault, SocketFault, recording.RecordingFault)
+FAULTS = (ConfigFault, KeyFault, StoreFault, ServiceFault, SocketFault, DropFault, recording.RecordingFault)
 
 
 class Formatter(logging.Formatter):
@@ -82,20 +82,18 @@ def _load(args: argparse.Namespace) -> Config:
 
 
 def _run(args: argparse.Namespace) -> None:
-    config = _load(args)
-    asyncio.run(serve(config, read_key(config.controller.key)))
+    running.run(_load(args))
 
 
 def _record(args: argparse.Namespace) -> None:
     config = _load(args)
-    key = read_key(config.controller.key)
     toml = args.config.read_text(encoding="utf-8") if args.config.exists() else ""
     try:
         descriptor = os.open(args.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as fault:
         raise ServiceFault(f"can't make the recording {args.file}: {fault.strerror}") from None
     with open(descriptor, "w", buffering=1, encoding="utf-8") as file:
-        asyncio.run(serve(config, key, recording.Writer(file), toml))
+        running.run(config, file, toml)
 
 
 def _replay(args: argparse.Namespace) -> None:

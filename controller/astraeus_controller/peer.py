@@ -17,6 +17,8 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from .config import Controller
+
 SCOPE = "astraeus.peer"
 """Key of the Peer in a request's scope; absent where the socket is no unix socket."""
 MODE = 0o666
@@ -101,11 +103,33 @@ def server(app: Any) -> Server:
                                  timeout_keep_alive=5, timeout_graceful_shutdown=2, limit_concurrency=4000))
 
 
-def listen_tcp(address: str) -> socket.socket:
-    """A listening socket for ``host:port``; IPv6 hosts in brackets."""
+class Bound(msgspec.Struct):
+    """Sockets that are bound: who connects is refused until they listen."""
+
+    reports: socket.socket
+    api: list[socket.socket]
+
+    def listen(self) -> list[socket.socket]:
+        """All, listening; that of reports first."""
+        self.reports.listen(1024)
+        for one in self.api:
+            one.listen(128)
+        return [self.reports, *self.api]
+
+
+def bind(config: Controller) -> Bound:
+    """The controller's sockets. Raises SocketFault."""
+    api = [bind_unix(config.api_socket)]
+    if config.api_listen:
+        api.append(bind_tcp(config.api_listen, "api_listen"))
+    return Bound(bind_tcp(config.listen), api)
+
+
+def bind_tcp(address: str, key: str = "listen") -> socket.socket:
+    """A bound socket for ``host:port``, the setting ``key``; IPv6 hosts in brackets."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise SocketFault(f'listen = "{address}" is no address; write HOST:PORT, such as 0.0.0.0:6831')
+        raise SocketFault(f'{key} = "{address}" is no address; write HOST:PORT, such as 0.0.0.0:6831')
     try:
         found = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM,
                                    flags=socket.AI_PASSIVE)[0]
@@ -114,13 +138,12 @@ def listen_tcp(address: str) -> socket.socket:
         listener.bind(found[4])
     except OSError as fault:
         raise SocketFault(f"can't listen on {address}: {fault.strerror}") from None
-    listener.listen(1024)
     listener.setblocking(False)
     return listener
 
 
-def listen_unix(path: str) -> socket.socket:
-    """A listening unix socket that everybody may connect to; one that a dead process left is replaced."""
+def bind_unix(path: str) -> socket.socket:
+    """A bound unix socket that everybody may connect to; one that a dead process left is replaced."""
     where = Path(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -133,7 +156,6 @@ def listen_unix(path: str) -> socket.socket:
         os.chmod(path, MODE)
     except OSError as fault:
         raise SocketFault(f"can't listen on {path}: {fault.strerror or fault}") from None
-    listener.listen(128)
     listener.setblocking(False)
     return listener
 

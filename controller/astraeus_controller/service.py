@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import pwd
-import signal
+import secrets
 import sqlite3
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from astraeus_protocol import report as wire
 from astraeus_protocol.findings import Event, Incident
@@ -34,6 +33,8 @@ from .judging.loop import Judging
 from .judging.pass_ import Pass
 from .rules.incident import whole_of
 from .rules.limits import BREAKER_WINDOW_S, INCIDENT_AGAIN_S
+from .selfwatch import notify
+from .selfwatch.watcher import SelfWatch
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
 from .slurm.nodes import Nodes
@@ -41,11 +42,15 @@ from .slurm.types import JobFacts, Snapshot
 from .stacks import StackBook
 from .stops import StopFiles
 from .store import Store
+from .trust.addresses import Addresses
+from .trust.operators import Operators
+from .trust.prover import Proves
+from .trust.readers import Readers
+from .trust.tokens import KEY_BYTES, Tokens
 from .views import Json
 
 log = logging.getLogger(__name__)
 HOUSEKEEPING_S = 3600.0
-START_RETRY_S = 5.0
 
 
 class ServiceFault(Exception):
@@ -57,17 +62,12 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def boot_id() -> str:
-    """Of this machine: CLOCK_BOOTTIME starts anew with it."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
 class Service:
     """Everything of one controller, wired. ``settings``: ``scontrol show config``."""
 
-    def __init__(self, config: Config, store: Store, commands: Commands, key: bytes, settings: dict[str, str],
-                 record: recording.Writer | None = None) -> None:
-        self.config, self.store, self.record = config, store, record
+    def __init__(self, config: Config, store: Store, commands: Commands, prover: Proves, settings: dict[str, str],
+                 record: recording.Writer | None = None, token_key: bytes = b"") -> None:
+        self.config, self.store, self.record, self.settings = config, store, record, settings
         self.cluster = config.cluster or settings.get("ClusterName", "") or "cluster"
         self.jobs = Jobs(commands)
         self.fleet = Fleet(config, self.cluster, time.time() - boottime())
@@ -89,12 +89,19 @@ class Service:
         self.flags = NodeFlags(config, NodeWriter(Nodes(commands), store, pace), store, self.emit)
         self.judging = Judging(self.fleet, self.passes, store, self.annotations, self.restarts, self.inquiries,
                                self.incidents, self.flags, self.emit, boottime)
-        self.ingest = Ingest(key, self.take_report, settings.get("ClusterName", ""))
+        self.ingest = Ingest(self.take_report, prover=prover, clock=boottime, cluster=settings.get("ClusterName", ""),
+                             addresses=Addresses(commands, check=config.trust.check_address))
+        self.selfwatch = SelfWatch(config, self.fleet, self.judging, self.jobs, boottime)
+        self.operators = Operators(commands, config.trust.operators)
+        readers = Readers(
+            privileged=privileged(config), operators=self.operators.names, private=self._private, prover=prover,
+            tokens=Tokens(token_key or secrets.token_bytes(KEY_BYTES)), proxies=config.trust.proxies,
+            proxy_header=config.trust.proxy_header)
         self.api = Api(self.fleet, self.passes, store, self.judging, self.incidents, self.stacks, self.flags,
-                       runs=lambda: self._runs, privileged=privileged(config), others=self._others, health=self._health)
+                       readers=readers, runs=lambda: self._runs, others=self._others, health=self._health,
+                       selfwatch=self.selfwatch)
         self._snapshot, self._runs = Snapshot(jobs=()), dict[str, int]()
         self._polled: float | None = None
-        self._reports = 0
 
     # What restarts ask of it (actions.outside.View)
 
@@ -119,7 +126,7 @@ class Service:
         """A verified report; its reply."""
         now = boottime()
         self.fleet.wall_offset = time.time() - now
-        self._reports += 1
+        self.selfwatch.report()
         if self.record:
             self.record.report(report, now, time.time())
         self.judging.touched(self.fleet.report(report, now))
@@ -145,6 +152,7 @@ class Service:
         if self.record:
             self.record.slurm(snapshot, now, time.time())
         self._snapshot, self._polled = snapshot, now
+        self.selfwatch.polled(snapshot)
         self._runs = {run_name(row.job, array_job=row.array_job, array_task=row.array_task): row.job
                       for row in snapshot.jobs}
         self.judging.touched(self.fleet.slurm(snapshot, now))
@@ -174,38 +182,50 @@ class Service:
         """Jobs that run on Slurm and reach no monitor."""
         return [row.job for row in self._snapshot.jobs if row.state == "RUNNING" and row.job not in self.fleet.jobs]
 
+    def _private(self) -> bool:
+        return self.config.trust.private_jobs == "owner" or "jobs" in self.settings.get("PrivateData", "").split(",")
+
     def _health(self) -> Json:
         polled = None if self._polled is None else round(boottime() - self._polled, 1)
-        return {"cluster": self.cluster, "mode": self.config.watch.mode, "slurm_polled_s": polled,
-                "nodes": len(self.fleet.nodes), "jobs": len(self.fleet.jobs), "reports": self._reports}
+        faults = self.selfwatch.faults()
+        return {"status": "blind" if faults else "ok", "faults": faults, "cluster": self.cluster,
+                "mode": self.config.watch.mode, "slurm_polled_s": polled,
+                "nodes": len(self.fleet.nodes), "jobs": len(self.fleet.jobs), "reports": self.selfwatch.reports}
 
     # What runs
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set."""
+    async def run(self, stop: asyncio.Event, bound: peer.Bound | None = None,
+                  gone: asyncio.Event | None = None) -> None:
+        """Serve until ``stop`` is set. ``bound``: sockets, bound with rights that this process may have left; ``gone``:
+        who holds those rights now has ended."""
         reports = peer.server(self.ingest.app())
         api = peer.server(self.api.app())
-        report_socket = peer.listen_tcp(self.config.controller.listen)
-        api_socket = peer.listen_unix(self.config.controller.api_socket)
+        bound = bound or peer.bind(self.config.controller)
+        report_socket, *api_sockets = bound.listen()
         self.restarts.resume()
         for finding in self.passes.memory:
             if finding.kind == "stalled" and finding.action == "restart":
                 self.restarts.want(finding)
         loops: list[Coroutine[Any, Any, None]] = [
-            reports.serve(sockets=[report_socket]), api.serve(sockets=[api_socket]), self._poll(),
-            self._housekeeping(), self.judging.run(), self.inquiries.run(), self.annotations.run(),
-            self.restarts.run(), self.restarts.avoidance.run(), self.flags.run()]
+            reports.serve(sockets=[report_socket]), api.serve(sockets=api_sockets), self._poll(),
+            self._housekeeping(), self.operators.run(), self.judging.run(), self.inquiries.run(),
+            self.annotations.run(), self.restarts.run(), self.restarts.avoidance.run(), self.flags.run(),
+            *self.selfwatch.loops()]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(loop) for loop in loops]
         log.info("cluster %s, mode %s: reports on %s, API on %s, %d findings and %d restarts open", self.cluster,
                  self.config.watch.mode, self.config.controller.listen, self.config.controller.api_socket,
                  len(self.passes.memory), len(self.store.open_intents()))
+        notify.tell("READY=1\nSTATUS=serving")
         waiter: asyncio.Task[Any] = asyncio.create_task(stop.wait())
+        if gone is not None:
+            tasks.append(asyncio.create_task(_ended(gone)))
         done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
         reports.should_exit = api.should_exit = True
         for task in tasks[2:]:
             task.cancel()
         await asyncio.wait(tasks, timeout=5)
-        Path(self.config.controller.api_socket).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # root's folder: a socket that nobody answers says the same
+            Path(self.config.controller.api_socket).unlink(missing_ok=True)
         for task in done - {waiter}:
             if task.exception():
                 raise ServiceFault(f"a part of the controller broke off: {task.exception()!r}") from task.exception()
@@ -236,7 +256,13 @@ class Service:
                 log.error("history: old lines could not be dropped: %s", fault)
             await asyncio.sleep(HOUSEKEEPING_S)
             with contextlib.suppress(Away, Refused):
-                self.restarts.take_settings(await self.jobs.settings())
+                self.settings = await self.jobs.settings()
+                self.restarts.take_settings(self.settings)
+
+
+async def _ended(gone: asyncio.Event) -> None:
+    await gone.wait()
+    raise ServiceFault("its actor has ended, so nothing can be asked of Slurm")
 
 
 def privileged(config: Config) -> set[int]:
@@ -244,57 +270,3 @@ def privileged(config: Config) -> set[int]:
         return {0, pwd.getpwnam(config.controller.slurm_user).pw_uid}
     except KeyError:
         return {0}
-
-
-@contextlib.contextmanager
-def only_one(state: Path) -> Iterator[None]:
-    """Two controllers on one history would both act."""
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o750)
-        lock: IO[str] = open(state / "controller.lock", "a")  # noqa: SIM115 - held by the with below
-    except OSError as fault:
-        raise ServiceFault(f"can't write to {state}: {fault.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ServiceFault(f"another controller runs on {state}; stop it first") from None
-        yield
-
-
-async def serve(config: Config, key: bytes, record: recording.Writer | None = None, toml: str = "") -> None:
-    """Run a controller until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    commands = Commands(config.slurm.bin, config.slurm.timeout_s)
-    with only_one(Path(config.controller.state)):
-        store = Store(Path(config.controller.state) / "history.db", boot=boot_id())
-        try:
-            settings = await _settings(Jobs(commands), stop)
-            if settings is None:
-                return
-            service = Service(config, store, commands, key, settings, record)
-            if record:
-                record.meta(service.cluster, boottime(), time.time())
-                record.config(toml, boottime(), time.time())
-            await service.run(stop)
-        finally:
-            store.close()
-
-
-async def _settings(jobs: Jobs, stop: asyncio.Event) -> dict[str, str] | None:
-    """``scontrol show config``; waits for slurmctld, for findings and restarts need the cluster's name."""
-    told = False
-    while not stop.is_set():
-        try:
-            return await jobs.settings()
-        except (Away, Refused) as fault:
-            if not told:
-                log.warning("slurm: %s; waiting for it", fault)
-            told = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_RETRY_S):
-                await stop.wait()
-    return None

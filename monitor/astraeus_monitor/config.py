@@ -26,7 +26,12 @@ class Key(msgspec.Struct, frozen=True):
 
 KEYS: tuple[Key, ...] = (
     Key("controller", str, "", 'where reports go, "http://HOST:PORT"'),
-    Key("key", str, "/etc/astraeus/report.key", "file of the key that signs reports; only root reads it"),
+    Key("auth", str, "auto", 'how the node proves itself: "munge", "key" (the site\'s shared key, where Slurm uses '
+        'auth/slurm), "auto" (key where the file is there, else munge)'),
+    Key("key", str, "/etc/astraeus/report.key", "file of shared keys, one a line, the newest last; only root reads it"),
+    Key("munge", str, "munge", "the program that makes MUNGE credentials"),
+    Key("controller_user", str, "root", "the user that the controller was started as, to whom alone credentials are "
+        "readable; a name that this node knows, or its number"),
     Key("interval_s", float, 15, "seconds between two looks at everything but the pulse", 5, 60),
     Key("pulse_s", float, 5, "seconds between two looks at process states and the pulse", 1, 15),
     Key("leave_after_s", float, 600, "seconds without work after which the monitor leaves; not under systemd",
@@ -76,6 +81,9 @@ class Config(msgspec.Struct, frozen=True):
     ras_min_version: str = "2.29.2"
     ras_text: bool = False
     node: str = ""
+    auth: str = "auto"
+    munge: str = "munge"
+    controller_user: str = "root"
 
 
 def load(path: Path) -> Config:
@@ -123,6 +131,11 @@ def check(table: dict[str, object], where: str) -> Config:
         value = getattr(config, name)
         if value and not value.startswith("/"):
             raise ConfigFault(f'{where}: {name} = "{value}" is no path; write one that begins with /')
+    if config.auth not in ("auto", "munge", "key"):
+        raise ConfigFault(f'{where}: auth = "{config.auth}" is no way to prove a node; write "auto", "munge" or "key"')
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}", config.controller_user):
+        raise ConfigFault(f'{where}: controller_user = "{config.controller_user}" is no user; write a name or a '
+                          'number, such as "root"')
     if config.stacks not in ("auto", "off") and not config.stacks.startswith("/"):
         raise ConfigFault(f'{where}: stacks = "{config.stacks}" is no path; write "auto", "off" or "/PATH/TO/py-spy"')
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}", config.ras_min_version):

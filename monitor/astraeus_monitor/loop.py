@@ -9,19 +9,20 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from astraeus_protocol import report, signing
+from astraeus_protocol import report
 
 from .clock import Clock, boot_id
 from .config import Config
 from .host.procfs import Proc
 from .lock import Lock
-from .log import fenced, say, say_once
+from .log import fenced, say
 from .registry import JobEntry, Registry, may_leave
 from .rounds.looks import Looks
 from .sampler import Sampler
 from .talk import build
 from .talk.obey import obey
 from .talk.sender import Made, Sender
+from .talk.session import Session
 from .wake import Wake
 from .watch import clocks
 from .watch.job import JobWatch
@@ -29,7 +30,7 @@ from .watch.step import StepWatch
 
 IDLE_WAKE_S = 60.0
 RETRY_FILES_S = 30.0
-"""Between two tries to read a key or a config that could not be read."""
+"""Between two tries to read a config that could not be read."""
 NEXT_MIN_S, NEXT_MAX_S, NEXT_DEFAULT_S = 1.0, 60.0, 15.0
 FAREWELL_S = 300.0
 """For so long the report that the last job is gone is tried."""
@@ -219,7 +220,7 @@ class Monitor:
             made = self._make()
             self.printer(made[2])
             self._replied(report.Reply(nonce=made[1], next_s=self.print_every_s))
-        elif self.sender.ready() and self._key() is not None:
+        elif self.sender.ready():
             self.sender.send()
 
     def _make(self) -> Made:
@@ -278,17 +279,8 @@ class Monitor:
     def _make_sender(self) -> Sender:
         self.looks.configure(self.config)
         return Sender(self.config.controller, self.selector, self.looks.probes, self.clock,
-                      make=self._make, key=self._key, replied=self._replied, failed=self._soon)
-
-    def _key(self) -> bytes | None:
-        try:
-            key = signing.read_key(self.config.key)
-        except signing.KeyFault as fault:
-            say_once("key", str(fault))
-            self.sender.not_before = self.clock.boot() + RETRY_FILES_S
-            return None
-        say_once("key", "")
-        return key
+                      session=Session(self.config, self.looks.probes, self.clock), node=lambda: self.node,
+                      make=self._make, replied=self._replied, failed=self._soon)
 
     def _reload(self, now: float) -> None:
         self.retry_at = now + RETRY_FILES_S

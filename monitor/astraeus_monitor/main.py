@@ -17,6 +17,7 @@ from .host.procfs import Proc
 from .lock import Lock
 from .log import say, say_once
 from .loop import Monitor
+from .notify import Watchdog
 
 USAGE = """usage: astraeus-monitor run [options]
        astraeus-monitor read output PATH... [--json] [--watch SECONDS]
@@ -125,11 +126,16 @@ def run(options: dict[str, str]) -> int:
         say(f"can't work in {monitor.state_dir}: {fault.strerror}; run as root, or give --state-dir")
         return 1
     _catch_signals(monitor)
-    _notify()
+    watchdog = Watchdog()
+    watchdog.ready()
     gc.collect()
     gc.freeze()  # children share what was there before they were forked
     say(f"monitor {VERSION} watches {monitor.state_dir}")
-    monitor.run(lock, until=lambda: "once" in options and monitor.reports > 0)
+
+    def until() -> bool:
+        watchdog.alive()
+        return "once" in options and monitor.reports > 0
+    monitor.run(lock, until)
     return 0
 
 
@@ -163,22 +169,6 @@ def _options(words: list[str]) -> dict[str, str]:
 def _print(body: bytes) -> None:
     sys.stdout.buffer.write(body + b"\n")
     sys.stdout.buffer.flush()
-
-
-def _notify() -> None:
-    """Tell systemd that we are ready, where it asks to be told."""
-    where = os.environ.get("NOTIFY_SOCKET")
-    if not where:
-        return
-    import socket
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-        channel.settimeout(1)
-        try:
-            channel.connect("\0" + where[1:] if where.startswith("@") else where)
-            channel.send(b"READY=1")
-        except OSError as fault:
-            say(f"can't tell systemd that we are ready: {fault.strerror}")
 
 
 def _catch_signals(monitor: Monitor) -> None:

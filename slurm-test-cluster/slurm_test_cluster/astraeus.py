@@ -16,7 +16,6 @@ from slurm_test_cluster.variants import DEFAULT_VARIANT, Variant, variant_named
 from slurm_test_cluster.waiting import wait_for
 
 TOML_PATH = "/etc/astraeus/astraeus.toml"
-REPORT_KEY = "/etc/astraeus/report.key"
 CONTROLLER = ("/usr/sbin/astraeus-controller", "run")
 CONTROLLER_LOG = "/var/log/astraeus/controller.log"
 START_MONITOR = "/usr/lib/astraeus/start-monitor"

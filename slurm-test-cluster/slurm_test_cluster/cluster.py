@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +11,7 @@ from docker.errors import APIError, NotFound
 from docker.types import EndpointConfig
 
 from slurm_test_cluster import image as images
-from slurm_test_cluster.astraeus import REPORT_KEY, TOML_PATH, VARIANT_LABEL, Astraeus, default_toml
+from slurm_test_cluster.astraeus import TOML_PATH, VARIANT_LABEL, Astraeus, default_toml
 from slurm_test_cluster.docker_host import ensure_docker
 from slurm_test_cluster.faults import Faults
 from slurm_test_cluster.faults_disk import DiskFaults
@@ -126,7 +125,6 @@ class Cluster(Jobs, Ranks, Faults, DiskFaults, ReportFaults, Rails, Frameworks, 
         self.client.networks.create(self.prefix, driver="bridge", labels=labels)
         for volume in self._volumes:
             self.client.volumes.create(volume, labels=labels)
-        key = secrets.token_hex(32) + "\n"
 
         def boot(host: str) -> None:
             made = self.client.containers.create(
@@ -150,7 +148,6 @@ class Cluster(Jobs, Ranks, Faults, DiskFaults, ReportFaults, Rails, Frameworks, 
             if kind.cgroup_conf is not None:
                 self.copy_in(host, "/etc/slurm/cgroup.conf", kind.cgroup_conf)
             self.copy_in(host, "/etc/slurm/slurm.conf", conf)
-            self.copy_in(host, REPORT_KEY, key, mode=0o600)
             self.copy_in(host, TOML_PATH, default_toml())
             made.start()
 

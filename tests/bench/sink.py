@@ -6,7 +6,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from astraeus_protocol import report, signing
+from astraeus_protocol import hello, report, signing
 
 FIRST_S, HEALTHY_S, HEALTHY_AFTER_S = 15.0, 30.0, 45.0
 """As the controller asks for reports: each 15 s, and each 30 s once all has been well for a while (for two minutes
@@ -18,7 +18,7 @@ class Sink(HTTPServer):
 
     def __init__(self, key: bytes) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.key, self.began = key, time.monotonic()
+        self.key, self.session, self.began = key, b"", time.monotonic()
         self.last: report.Report | None = None
         self.reports = self.refused = 0
         self.tied: set[str] = set()
@@ -49,13 +49,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         node, nonce = self.headers[signing.NODE_HEADER], self.headers[signing.NONCE_HEADER]
-        if not signing.verify(self.server.key, "report", node, nonce, body, self.headers[signing.HEADER]):
+        beside, at = self.headers[signing.CREDENTIAL_HEADER], self.headers[signing.TIME_HEADER]
+        if beside and (proof := hello.read_key(beside, [self.server.key])):
+            self.server.session = proof[3]
+        if not signing.verify(self.server.session, "report", node, nonce, body, self.headers[signing.HEADER], at):
             self.server.refused += 1
             self.send_error(401)
             return
         answer = report.ENCODER.encode(self.server.reply(report.REPORT_DECODER.decode(body)))
         self.send_response(200)
-        self.send_header(signing.HEADER, signing.sign(self.server.key, "reply", node, nonce, answer))
+        self.send_header(signing.HEADER, signing.sign(self.server.session, "reply", node, nonce, answer))
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)

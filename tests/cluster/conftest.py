@@ -11,6 +11,9 @@ import pytest
 from slurm_test_cluster import Cluster, wait_for
 
 CONFIG = """\
+[controller]
+api_listen = "0.0.0.0:6832"
+
 [watch]
 mode = "act"
 stall_after = "60s"

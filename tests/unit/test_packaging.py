@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from astraeus_controller import config
+from astraeus_controller.selfwatch import coverage, health, metrics
 
 ROOT = Path(__file__).parents[2]
 ENROOT = ROOT / "packaging" / "enroot"
@@ -61,3 +64,26 @@ def test_enroots_hook_hands_on_nothing_else_and_never_fails(tmp_path: Path, env:
 def test_enroots_hook_never_fails_where_it_can_not_write(tmp_path: Path) -> None:
     (tmp_path / "5").mkdir()
     assert hook(tmp_path, tmp_path, ASTRAEUS_STOP_FILE=f"{tmp_path}/5/stop") == ""
+
+
+def directives(name: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in (ROOT / "packaging" / name).read_text().splitlines()
+                if "=" in line and not line.startswith("#"))
+
+
+def test_the_controllers_unit_lets_it_do_what_it_does() -> None:
+    unit = directives("astraeus-controller.service")
+    assert "User" not in unit, "its actor decodes what nodes made for root"
+    assert set(unit["CapabilityBoundingSet"].split()) == {"CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+    assert (unit["Type"], int(unit["WatchdogSec"]) >= 2 * health.SWEEP_LATE_S) == ("notify", True)
+    assert unit["StateDirectory"] == Path(config.Controller().state).name
+    [[kind, user, *_]] = [line[:2] for line in plain_lines(ROOT / "packaging" / "sysusers.d" / "astraeus.conf")]
+    assert (kind, user) == ("u", config.Trust().user)
+
+
+def test_alerts_are_about_metrics_that_there_are() -> None:
+    said = metrics.text(health.Seen(0, 1, 1, 1), coverage.Coverage(1, 0, {"no monitor": 1}), [], 1, 1, 0)
+    rules = (ROOT / "packaging" / "prometheus" / "astraeus.rules.yml").read_text()
+    named = set(re.findall(r"astraeus_\w+", rules))
+    assert len(named) == 5
+    assert named <= set(re.findall(r"(?m)^(astraeus_\w+)", said))

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from ..actions import annotate, evidence
@@ -25,6 +24,7 @@ from ..store import Store
 from .incidents import Incidents, Turn
 from .near import near
 from .pass_ import Change, Pass
+from .watched import Watch, watch
 from .words import incident_opened, incident_over, numbered
 
 log = logging.getLogger(__name__)
@@ -35,13 +35,6 @@ INLINE_S = 0.002
 """A job whose last judging took less is judged before its report is answered: a suspect then reports sooner."""
 REST = 20
 """A job that took longer rests for this many times its last judging: it has many nodes, each with a report."""
-
-
-class Watch(msgspec.Struct, frozen=True):
-    """Whether anything of a job is watched, and the sentence that says why (or why not)."""
-
-    watched: bool
-    reason: str
 
 
 class Judging:
@@ -58,7 +51,10 @@ class Judging:
         """Jobs whose patience is soon over, or in which one more look names a straggler: their nodes report often."""
         self._gave_back: dict[int, int] = {}
         """Job to the restart count of its attempt that is known to give the budget back."""
-        self._stores = True
+        self.stores = True
+        self.swept_at: float | None = None
+        """When a sweep ended last in which not every job failed."""
+        self._failed = 0
         self._cost, self._dirty = dict[int, float](), dict[int, float]()
         self._wake = asyncio.Event()
 
@@ -96,7 +92,7 @@ class Judging:
                 return
             if self.fleet.jobs[job].facts is None and not picture.job.ended:
                 self.inquiries.ask(job)
-            self.watches[job] = _watch(picture)
+            self.watches[job] = watch(picture)
             self._carry_out(self.passes.judge(picture, self.now()), picture.job.policy.mode == "act", picture)
             (self.near.add if near(picture) or self.passes.straggling.pending(job) else self.near.discard)(job)
             self._note_progress(picture)
@@ -105,6 +101,7 @@ class Judging:
             self._not_stored(fault)
         except Exception:
             self.passes.put_back(held)
+            self._failed += 1
             log.exception("job %d could not be judged", job)
         finally:
             self._cost[job] = time.perf_counter() - began
@@ -116,10 +113,12 @@ class Judging:
             now = self.now()
             due = [job for job, at in self._dirty.items() if at <= now]
             if now - swept >= SWEEP_S:
-                swept, due = now, list(self.fleet.jobs)
+                swept, due, self._failed = now, list(self.fleet.jobs), 0
             await self._judge_all(due)
             if swept == now:
                 try:
+                    if not due or self._failed < len(due):
+                        self.swept_at = self.now()
                     self._after_sweep()
                 except Exception:
                     log.exception("what a sweep leaves to do was not done; the next one tries again")
@@ -175,9 +174,9 @@ class Judging:
             self._not_stored(fault)
 
     def _not_stored(self, fault: sqlite3.Error) -> None:
-        if self._stores:
+        if self.stores:
             log.error("history can't be written (%s): until it can, nothing new is said or done", fault)
-        self._stores = False
+        self.stores = False
 
     def _note_progress(self, picture: Picture) -> None:
         """An attempt that gives the budget back is remembered when it does: it may end without us."""
@@ -200,9 +199,9 @@ class Judging:
         except BaseException:
             self.incidents.put_back(held)
             raise
-        if not self._stores:
+        if not self.stores:
             log.info("history can be written again")
-        self._stores = True
+        self.stores = True
 
     def _store(self, changes: list[Change], act: bool, picture: Picture | None) -> None:
         for change in changes:
@@ -290,11 +289,3 @@ class Judging:
             incident = self.incidents.lately(job)
             why += f", incident {incident.id}" if incident else ""
             self.annotations.want(job, annotate.over(last[-1].finding, self.fleet.wall(self.now()), why))
-
-
-def _watch(picture: Picture) -> Watch:
-    steps = [step for step in picture.job.steps if not step.ended] or list(picture.job.steps)
-    best = next((step for step in steps if step.watched), steps[0] if steps else None)
-    if best is None:
-        return Watch(False, "not watched yet: no step of it has been reported")
-    return Watch(best.watched, best.watch_reason)

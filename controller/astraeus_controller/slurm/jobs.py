@@ -154,6 +154,15 @@ class Jobs:
             return ()
         return tuple(sorted(set((await self.commands.run("scontrol", "show", "hostnames", nodelist)).split())))
 
+    async def with_gpus(self) -> frozenset[int]:
+        """Jobs that run and hold GPUs, or asked for some; all elements of an array by their own ids."""
+        mark = _mark()
+        text = await self.commands.run("squeue", "-h", "-t", parse.STATES, "-O", parse.gpus_format(mark))
+        try:
+            return parse.gpu_jobs(text, mark)
+        except parse.Garbled as fault:
+            raise Away(str(fault)) from None
+
     async def completing_nodes(self, nodelist: str) -> list[str]:
         """Those of the nodes that still complete a job."""
         text = await self.commands.run("sinfo", "-h", "-N", "-n", nodelist, "-o", "%N %T")

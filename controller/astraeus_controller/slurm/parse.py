@@ -18,6 +18,8 @@ FACTS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "Stat
          "UserID", "Account", "Partition", "QOS", "RestartCnt", "Requeue", "BatchFlag", "StartTime", "EndTime",
          "TimeUsed", "TimeLimit", "NodeList", "NumNodes", "PriorityLong", "exit_code", "Name", "STDOUT",
          "Comment", "admin_comment")
+GPUS = ("JobID", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task")
+"""Job, and where GPUs may stand: what is allocated names them only where accounting tracks gres/gpu."""
 STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,COMPLETING,RESIZING,STAGE_OUT"
 """Every state in which a job holds nodes, by names that 22.05 to 26.05 all take (squeue refuses a name that it does
 not know). CONFIGURING: with PrologFlags=Alloc a node reports while Prolog still runs on another. SIGNALING: for as
@@ -40,6 +42,16 @@ def poll_format(mark: str) -> str:
 def facts_format(mark: str) -> str:
     """Argument of ``squeue -O`` for one job."""
     return ",".join(f"{field}:0{mark}" for field in FACTS)
+
+
+def gpus_format(mark: str) -> str:
+    """Argument of ``squeue -O`` for which jobs have GPUs."""
+    return ",".join(f"{field}:0{mark}" for field in GPUS)
+
+
+def gpu_jobs(text: str, mark: str) -> frozenset[int]:
+    """Those of them that have any."""
+    return frozenset(_number(row[0]) for row in records(text, mark, len(GPUS)) if any("gpu" in one for one in row[1:]))
 
 
 def records(text: str, mark: str, fields: int) -> list[list[str]]:

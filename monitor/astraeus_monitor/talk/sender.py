@@ -1,4 +1,5 @@
-"""One POST per report, without ever blocking the loop: a socket, a deadline, a signed reply.
+"""One POST per report, without ever blocking the loop: a socket, a deadline, a signed reply; once an hour a proof of
+who we are goes beside it (``session``).
 
 A try that fails is made again after 1, 2, 4, 8, 15 s, with ages computed anew and a new nonce; nothing is
 kept for later. Names are looked up in a child, for a resolver may hang.
@@ -17,7 +18,9 @@ from astraeus_protocol import report, signing
 
 from ..clock import Clock
 from ..log import say_once
+from ..plain import plain
 from ..probes.children import Probes
+from .session import Session
 
 CONNECT_S, TOTAL_S, RESOLVE_S = 2.0, 5.0, 2.0
 BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0)
@@ -47,10 +50,11 @@ class Sender:
     """``send`` begins a try; ``replied`` gets the verified reply, ``failed`` is called when there is none."""
 
     def __init__(self, controller: str, selector: selectors.BaseSelector, probes: Probes, clock: Clock, *,
-                 make: Callable[[], Made | None], key: Callable[[], bytes | None],
+                 session: Session, node: Callable[[], str], make: Callable[[], Made],
                  replied: Callable[[report.Reply], None], failed: Callable[[], None]) -> None:
         self.selector, self.probes, self.clock = selector, probes, clock
-        self.make, self.key, self.replied, self.failed = make, key, replied, failed
+        self.session, self.node = session, node
+        self.make, self.replied, self.failed = make, replied, failed
         self.host, self.port = split(controller)
         self.controller = controller
         self.failures = 0
@@ -70,8 +74,20 @@ class Sender:
         return bool(self.host) and not self.busy and self.clock.boot() >= self.not_before
 
     def send(self) -> None:
-        """Begin a try: look the name up, connect, and only then make the report."""
+        """Begin a try: prove who we are where that is due, look the name up, connect, and only then make the report."""
         self.busy = True
+        if self.session.due:
+            self.session.prove(self.node(), self._proven)
+        else:
+            self._look_up()
+
+    def _proven(self, why: str) -> None:
+        if why:
+            self._fail("")  # it has been said
+        else:
+            self._look_up()
+
+    def _look_up(self) -> None:
         self._until = self.clock.boot() + TOTAL_S
         if self._address:
             self._connect()
@@ -126,18 +142,19 @@ class Sender:
         if code:
             self._fail(os.strerror(code))
             return
-        key, self._made = self.key(), self.make()
-        if key is None or self._made is None:
-            self._fail("")
-            return
+        key, self._made = self.session.key, self.make()
+        assert key is not None
         self._secret = key
         self._until = self.clock.boot() + TOTAL_S - CONNECT_S
         node, nonce, body = self._made
+        at = f"{self.clock.boot() * 1000:.0f}"
+        beside = self.session.credential
         head = "\r\n".join((
             "POST /v1/report HTTP/1.1", f"Host: {self.host}:{self.port}", "Content-Type: application/json",
             f"Content-Length: {len(body)}", "Connection: close", f"{signing.NODE_HEADER}: {node}",
-            f"{signing.NONCE_HEADER}: {nonce}",
-            f"{signing.HEADER}: {signing.sign(key, 'report', node, nonce, body)}", "", ""))
+            f"{signing.NONCE_HEADER}: {nonce}", f"{signing.TIME_HEADER}: {at}",
+            *([f"{signing.CREDENTIAL_HEADER}: {beside}"] if beside else []),
+            f"{signing.HEADER}: {signing.sign(key, 'report', node, nonce, body, at)}", "", ""))
         self._out, self._in = memoryview(head.encode() + body), bytearray()
         self.selector.modify(self._socket, selectors.EVENT_WRITE, self._writable)
         self._writable()
@@ -174,7 +191,10 @@ class Sender:
         assert self._made
         node, nonce, _ = self._made
         if status != 200:
-            said = body.decode(errors="replace").strip()[:200] if status else "no HTTP reply"
+            said = plain(body.decode(errors="replace")).strip()[:200] if status else "no HTTP reply"
+            if status == 401 and self.session.refused():
+                self._fail("", at_once=True)
+                return
             self._fail(f"answered {status}: {said}" if status else said)
             return
         signature = headers.get(signing.HEADER.lower(), "")
@@ -190,14 +210,17 @@ class Sender:
             self._fail("its reply answers another report; nothing of it is done")
             return
         self.close()
+        self.session.taken()
         self.busy, self.failures = False, 0
         say_once("controller", f"controller {self.controller}: report received")
         self.replied(reply)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, *, at_once: bool = False) -> None:
         self.close()
         self.busy = False
-        self.not_before = self.clock.boot() + BACKOFF_S[min(self.failures, len(BACKOFF_S) - 1)]
+        self.session.unheard()
+        wait = BACKOFF_S[min(self.failures, len(BACKOFF_S) - 1)]
+        self.not_before = self.clock.boot() + (0.0 if at_once else wait)
         self.failures += 1
         if literal(self.host) is None:
             self._address, self._next_address = None, self._next_address + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from astraeus_monitor import config
+from astraeus_monitor import config, notify
 from astraeus_monitor.lock import Lock
 from astraeus_monitor.main import main, table
 
@@ -29,7 +30,7 @@ def start(tmp_path: Path, *options: str, leave_after: int = 10, systemd: bool = 
           run: list[str] = RUN) -> subprocess.Popen[str]:
     path = tmp_path / "a.toml"
     path.write_text(f'[monitor]\nleave_after_s = {leave_after}\ncontroller = "http://127.0.0.1:1"\n'
-                    f'key = "{tmp_path}/key"\n')
+                    f'auth = "key"\nkey = "{tmp_path}/key"\n')
     environ = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "INVOCATION_ID")}
     if systemd:
         environ["INVOCATION_ID"] = "0"
@@ -145,3 +146,24 @@ def test_the_table_reads_back_as_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text(table())
     assert config.load(path) == config.Config()
+
+
+def test_systemd_hears_that_the_loop_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(where)
+        channel.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", where)
+        now = [1000.0]
+        monkeypatch.setattr(notify.time, "monotonic", lambda: now[0])
+        watchdog = notify.Watchdog()
+        watchdog.ready()
+        assert channel.recv(100) == b"READY=1\nWATCHDOG_USEC=300000000"
+        watchdog.alive()
+        now[0] += notify.EVERY_S
+        watchdog.alive()
+        watchdog.alive()
+        assert channel.recv(100) == b"WATCHDOG=1"
+        channel.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            channel.recv(100)

@@ -15,7 +15,7 @@ import pytest
 from astraeus_monitor.config import Config
 from astraeus_monitor.loop import Monitor
 from astraeus_monitor.talk.sender import literal, parse, split
-from astraeus_protocol import report, signing
+from astraeus_protocol import hello, report, signing
 
 KEY = b"k" * 40
 
@@ -29,11 +29,18 @@ class Controller(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.reports: list[report.Report] = []
         self.nonces: list[str] = []
-        self.forged = 0
+        self.forged = self.hellos = 0
+        self.shared, self.key = [KEY], b""
         self.reply: Callable[[report.Report], report.Reply] = lambda r: report.Reply(r.nonce, next_s=1)
         self.tamper: Callable[[bytes, str], tuple[bytes, str]] = lambda body, sign: (body, sign)
         self.status = 200
         self.silent = False
+
+
+    def proof(self, credential: str) -> bytes:
+        """The session's key that a hello makes; b"" where it is none of ours."""
+        found = hello.read_key(credential, self.shared)
+        return found[3] if found else b""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -42,7 +49,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         node, nonce = self.headers[signing.NODE_HEADER], self.headers[signing.NONCE_HEADER]
-        if not signing.verify(KEY, "report", node, nonce, body, self.headers[signing.HEADER]):
+        beside, at = self.headers[signing.CREDENTIAL_HEADER], self.headers[signing.TIME_HEADER]
+        if beside and (proof := self.server.proof(beside)):
+            self.server.hellos += 1
+            self.server.key = proof
+        if not signing.verify(self.server.key, "report", node, nonce, body, self.headers[signing.HEADER], at):
             self.server.forged += 1
             self.send_error(401)
             return
@@ -53,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(7)
             return
         answer = report.ENCODER.encode(self.server.reply(got))
-        answer, sign = self.server.tamper(answer, signing.sign(KEY, "reply", node, nonce, answer))
+        answer, sign = self.server.tamper(answer, signing.sign(self.server.key, "reply", node, nonce, answer))
         self.send_response(self.server.status)
         self.send_header(signing.HEADER, sign)
         self.send_header("Content-Length", str(len(answer)))
@@ -224,12 +235,36 @@ def test_a_controller_that_never_answers_does_not_stop_the_sampling(site: Site, 
     assert max(b - a for a, b in pairwise(ticks)) < 1.5
 
 
+def test_a_controller_that_forgot_the_key_loses_no_report(site: Site, controller: Controller) -> None:
+    site.until(lambda: len(controller.reports) == 2)
+    assert controller.hellos == 1
+    controller.key = b""  # it was started anew
+    refused_at = 0.0
+
+    def refused() -> bool:
+        nonlocal refused_at
+        refused_at = time.monotonic()
+        return controller.forged == 1
+    site.until(refused)
+    site.until(lambda: len(controller.reports) == 3)
+    assert time.monotonic() - refused_at < 0.5, "at once, not with the next report"
+    assert (controller.hellos, controller.forged, controller.reports[-1].seq) == (2, 1, 4)
+
+
 def test_a_wrong_key_or_none(tmp_path: Path, controller: Controller, capfd: pytest.CaptureFixture[str]) -> None:
     site = Site(tmp_path, controller.server_port, key=b"z" * 40)
     site.until(lambda: controller.forged == 1)
     site.key.chmod(0o644)
-    site.until(lambda: site.monitor.sender.not_before > site.monitor.clock.boot() + 20)
-    assert "chmod 600" in capfd.readouterr().err
+    said = ""
+
+    def refused() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "chmod 600" in said
+    site.until(refused)
+    site.key.chmod(0o600)
+    site.key.write_bytes(KEY)
+    site.until(lambda: len(controller.reports) == 1)
     site.monitor.close()
 
 

@@ -69,8 +69,8 @@ def test_process(tmp_path: Path) -> None:
     key.touch(0o600)
     key.write_text("k" * 48)
     config = tmp_path / "a.toml"
-    config.write_text(TOML.format(port=free_port(), folder=tmp_path, mode="act").replace(
-        "[slurm]", f'key = "{key}"\n[slurm]'))
+    config.write_text(TOML.format(port=free_port(), folder=tmp_path, mode="act", api_listen="").replace(
+        "[slurm]", f'key = "{key}"\n[trust]\nuser = "root"\n[slurm]'))
     command = [sys.executable, "-m", "astraeus_controller.main", "--config", str(config)]
     process = subprocess.Popen([*command, "record", str(tmp_path / "recording")], stderr=subprocess.PIPE,
                                env=os.environ | {"SQUEUE_FORMAT": "%i"})
@@ -97,6 +97,6 @@ def test_a_key_that_others_can_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     key = tmp_path / "key"
     key.write_text("k" * 48)
     key.chmod(0o644)
-    (tmp_path / "a.toml").write_text(f'[controller]\nkey = "{key}"')
+    (tmp_path / "a.toml").write_text(f'[controller]\nkey = "{key}"\n[trust]\nuser = "root"')
     assert main(["run", "--config", str(tmp_path / "a.toml")]) == 1
     assert "chmod 600" in capsys.readouterr().err

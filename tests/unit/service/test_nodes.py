@@ -15,10 +15,10 @@ from astraeus_controller.actions.node_writer import Declined, NodeWriter
 from astraeus_controller.actions.writer import Pace
 from astraeus_controller.api_nodes import NodeApi
 from astraeus_controller.config import parse
-from astraeus_controller.peer import SCOPE, Peer
 from astraeus_controller.problem import Problem
 from astraeus_controller.slurm.nodes import Nodes
 from astraeus_controller.store import Store
+from astraeus_controller.trust.readers import READER, Reader
 from astraeus_protocol.findings import Event, Finding
 from fake_slurm import FakeSlurm
 from service_kit import SINCE, FakeCommands, VirtualTime, finding
@@ -224,11 +224,12 @@ NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 def asked(uid: int, node: str = "c3", **query: str) -> Any:
-    return SimpleNamespace(path_params={"node": node}, query_params=query, scope={SCOPE: Peer(1, uid, uid)})
+    reader = Reader("nobody", uid, is_operator=uid == 0)
+    return SimpleNamespace(path_params={"node": node}, query_params=query, scope={READER: reader})
 
 
 def api(world: World, mine: set[int] | None = None) -> NodeApi:
-    return NodeApi(world.flags, privileged={0}, may_see=lambda request, job: request.scope[SCOPE].uid == 0 or job in (
+    return NodeApi(world.flags, may_see=lambda request, job: request.scope[READER].is_operator or job in (
         mine or ()))
 
 

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import fake_munge
 import msgspec
 import pytest
 from astraeus_cli import main as cli
@@ -24,8 +25,10 @@ from astraeus_controller.replay import replay
 from astraeus_controller.service import Service
 from astraeus_controller.slurm.command import Commands
 from astraeus_controller.store import Store
+from astraeus_controller.trust.munge import Munge
+from astraeus_controller.trust.prover import Prover
+from astraeus_protocol import hello, signing
 from astraeus_protocol import report as wire
-from astraeus_protocol import signing
 from fake_slurm import FakeSlurm, install, job
 
 KEY = b"k" * 48
@@ -33,6 +36,7 @@ TOML = """
 [controller]
 listen = "127.0.0.1:{port}"
 api_socket = "{folder}/api.sock"
+api_listen = "{api_listen}"
 state = "{folder}/state"
 [slurm]
 bin = "{folder}/bin"
@@ -72,6 +76,7 @@ class Node:
 
     def __init__(self, port: int, name: str = "c1") -> None:
         self.port, self.name, self.seq = port, name, 0
+        self.shared, self.session = KEY, b""
         self.replies: list[wire.Reply] = []
 
     def report(self, *jobs: wire.Job, **values: Any) -> wire.Report:
@@ -80,18 +85,26 @@ class Node:
                                "nonce": f"n{self.seq}", "at": time.time(), "cluster": "test",
                                "jobs": list(jobs)} | values))
 
-    def post(self, report: wire.Report, key: bytes = KEY, body: bytes | None = None) -> tuple[int, bytes]:
+    def post(self, report: wire.Report, key: bytes = b"", body: bytes | None = None, *, at: float | None = None,
+             credential: str = "") -> tuple[int, bytes]:
+        """A report, with a hello where there is no session. ``at``: seconds since boot."""
         body = wire.ENCODER.encode(report) if body is None else body
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        headers = {signing.NODE_HEADER: report.node, signing.NONCE_HEADER: report.nonce,
-                   signing.HEADER: signing.sign(key, "report", report.node, report.nonce, body)}
+        if not self.session and not credential:
+            credential, self.session = hello.with_key(self.shared, self.name, os.urandom(16).hex(), time.time())
+        stamp = f"{(time.clock_gettime(time.CLOCK_BOOTTIME) if at is None else at) * 1000:.0f}"
+        headers = {signing.NODE_HEADER: report.node, signing.NONCE_HEADER: report.nonce, signing.TIME_HEADER: stamp,
+                   signing.HEADER: signing.sign(key or self.session, "report", report.node, report.nonce, body, stamp)}
+        if credential:
+            headers[signing.CREDENTIAL_HEADER] = credential
         connection.request("POST", "/v1/report", body, headers)
         reply = connection.getresponse()
         answer = reply.read()
         assert reply.headers["Connection"] == "close"
         connection.close()
         if reply.status == 200:
-            assert signing.verify(KEY, "reply", report.node, report.nonce, answer, reply.headers[signing.HEADER])
+            assert signing.verify(key or self.session, "reply", report.node, report.nonce, answer,
+                                  reply.headers[signing.HEADER])
             self.replies.append(wire.REPLY_DECODER.decode(answer))
         return reply.status, answer
 
@@ -117,17 +130,24 @@ def stuck(quiet_s: float = 200, *, restarts: int = 0, number: int = 123, stop_fi
 class World:
     """A running controller and its fake Slurm."""
 
-    def __init__(self, folder: Path, mode: str = "act") -> None:
+    def __init__(self, folder: Path, mode: str = "act", api_listen: str = "") -> None:
         self.folder = folder
         self.port = free_port()
-        self.config = parse(TOML.format(port=self.port, folder=folder, mode=mode))
+        self.config = parse(TOML.format(port=self.port, folder=folder, mode=mode, api_listen=api_listen))
         self.state = folder / "bin" / "state.json"
         self.node = Node(self.port)
         self.socket = str(folder / "api.sock")
         self.recording = folder / "recording"
+        self.prover: Any = None
+        self.private = "jobs,usage"
 
     def install(self, *jobs: dict[str, Any]) -> None:
         install(self.folder / "bin", FakeSlurm(*jobs))
+
+    def written(self) -> list[list[str]]:
+        """Commands so far that are no mere question."""
+        log = json.loads(self.state.read_text())["log"]
+        return [argv for argv in log if argv[0] == "scancel" or {"update", "requeue", "modify"} & set(argv)]
 
     def job(self, number: int = 123) -> dict[str, Any]:
         with open(self.state, encoding="utf-8") as file:
@@ -139,8 +159,12 @@ class World:
             store = Store(self.folder / "history.db")
             writer = recording.Writer(file)
             writer.meta("test", 0, time.time())
-            service = Service(self.config, store, Commands(self.config.slurm.bin, 5), KEY,
-                              {"ClusterName": "test", "KillWait": "8 sec"}, writer)
+            (self.folder / "report.key").write_bytes(KEY)
+            (self.folder / "report.key").chmod(0o600)
+            self.node.session = b""  # a controller that is started anew knows none
+            service = Service(self.config, store, Commands(self.config.slurm.bin, 5), self.prover or Prover(
+                                  self.config.trust.auth, str(self.folder / "report.key"), Munge("unmunge")),
+                              {"ClusterName": "test", "KillWait": "8 sec", "PrivateData": self.private}, writer)
             stop = asyncio.Event()
             task = asyncio.create_task(service.run(stop))
             try:
@@ -151,6 +175,13 @@ class World:
                 stop.set()
                 await task
                 store.close()
+
+    async def munged(self, *jobs: wire.Job) -> None:
+        """A report of a node that proves itself with MUNGE."""
+        self.node.session = b"m" * 32
+        made = fake_munge.credential(hello.payload(self.node.name, os.urandom(16).hex(), self.node.session))
+        status, answer = await asyncio.to_thread(self.node.post, self.node.report(*jobs), credential=made)
+        assert status == 200, answer
 
     def get(self, path: str) -> tuple[int, Any]:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -241,8 +272,7 @@ async def test_observe_writes_nothing(tmp_path: Path) -> None:
         await until(lambda: len(service.store.events(job=123)) == 2)
         assert [e.message.split(":")[0] for e in service.store.events(job=123)] == ["Stalled", "restart declined"]
         assert (await world.ask("/stalls"))[1]["stalled"][0]["worker"] == "123-0"
-    log = json.loads(world.state.read_text())["log"]
-    assert {argv[0] for argv in log} == {"squeue"}
+    assert world.written() == []
 
 
 async def test_goes_on_after_a_restart_of_the_controller(tmp_path: Path) -> None:
@@ -298,9 +328,11 @@ async def test_what_is_not_taken(tmp_path: Path) -> None:
         def check() -> None:
             report = node.report()
             assert node.post(report, key=b"x" * 48)[0] == 401
+            node.session = b""
             assert node.post(report)[0] == 200
             assert node.post(report)[0] == 409
             assert node.post(msgspec.structs.replace(report, seq=0, nonce="other"))[0] == 409
+            assert node.post(node.report(session="another life"))[0] == 401, "a monitor's life has a key of its own"
             assert node.post(node.report(v=wire.WIRE + 1))[0] == 400
             assert node.post(node.report(v=wire.WIRE - 1))[0] == 200
             assert node.post(node.report(), body=b"[]")[0] == 400

@@ -10,7 +10,8 @@ from astraeus_controller.actions import evidence
 from astraeus_controller.actions.way import Stop
 from astraeus_controller.database import StoreFault
 from astraeus_controller.migrations import HISTORY, MIGRATIONS
-from astraeus_controller.service import ServiceFault, only_one
+from astraeus_controller.running import only_one
+from astraeus_controller.service import ServiceFault
 from astraeus_controller.slurm.types import JobFacts
 from astraeus_controller.store import KEPT_S, Intent, Store
 from astraeus_controller.store_stacks import Reading

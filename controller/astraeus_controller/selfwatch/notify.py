@@ -1,0 +1,41 @@
+"""What systemd is told: that the controller is ready, and that passes run. Nothing where systemd does not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+def tell(words: str) -> None:
+    """Send ``READY=1``, ``WATCHDOG=1``, ``STATUS=…`` to $NOTIFY_SOCKET."""
+    where = os.environ.get("NOTIFY_SOCKET", "")
+    if not where:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+        channel.settimeout(1)
+        try:
+            channel.connect("\0" + where[1:] if where.startswith("@") else where)
+            channel.send(words.encode())
+        except OSError as fault:
+            log.warning("systemd can't be told %s: %s", words.split("=")[0], fault.strerror)
+
+
+def interval_s() -> float | None:
+    """How often systemd wants to hear of a watchdog; None where it does not."""
+    text = os.environ.get("WATCHDOG_USEC", "")
+    mine = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    return int(text) / 1e6 / 3 if text.isdigit() and int(text) and mine else None
+
+
+async def watchdog(well: Callable[[], bool]) -> None:
+    """Tell systemd while ``well()``: it starts a controller anew whose loop turns and whose passes do not."""
+    every = interval_s()
+    while True:
+        if every is not None and well():
+            tell("WATCHDOG=1")
+        await asyncio.sleep(every or 3600.0)

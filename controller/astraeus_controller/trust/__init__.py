@@ -1,0 +1,1 @@
+"""Who speaks to the controller, what each may see, and what may be asked of Slurm."""
