@@ -18,8 +18,8 @@ def network_of(proc: Proc, pid: int) -> Iterator[None]:
     if proc.link(pid, "ns", "net") == proc.link(os.getpid(), "ns", "net"):
         yield
         return
-    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    other = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    own = os.open(f"{proc.root}/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    other = os.open(f"{proc.root}/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _enter(other)
         yield

@@ -63,6 +63,7 @@ def test_the_mode_of_25_samples_and_its_share(proc: FakeProc) -> None:
 
 def test_connections_are_those_of_the_oldest_process(proc: FakeProc) -> None:
     ends = {"A": "0100007F:0001", "B": "0100007F:0002"}
+    proc.add(os.getpid())  # in the same network namespace: a real PID 10 was there to enter on most machines only
     proc.add(10, fds={3: "socket:[5]", 4: "socket:[6]"})
     proc.add(11, 10, fds={3: "socket:[5]"})  # its data loader, forked
     shown = [Connection(5, ends["A"], ends["B"], 400, 1000, 0, 0, 0, 9000, 8000),
