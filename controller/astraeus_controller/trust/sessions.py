@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 from astraeus_protocol import hello
 
-STALE_S = 30.0
-"""A monitor gives a try up after 5 s: what comes so much later than others of its session was held back."""
+STALE_S = 45.0
+"""A monitor gives a try up after 25 s: what comes so much later than others of its session was held back."""
 
 
 class Late(Exception):
