@@ -14,6 +14,7 @@ import astraeus_monitor.talk.sender
 import pytest
 from astraeus_monitor.config import Config
 from astraeus_monitor.loop import Monitor
+from astraeus_monitor.talk import sender
 from astraeus_monitor.talk.sender import literal, parse, split
 from astraeus_protocol import hello, report, signing
 
@@ -215,7 +216,10 @@ def test_backoff_while_the_controller_is_away(site: Site, controller: Controller
     assert controller.reports[-1].jobs[0].began_s > controller.reports[0].jobs[0].began_s
 
 
-def test_a_controller_that_never_answers_does_not_stop_the_sampling(site: Site, controller: Controller) -> None:
+def test_a_controller_that_never_answers_does_not_stop_the_sampling(
+        site: Site, controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "TOTAL_S", 3.0)
+    monkeypatch.setattr(sender, "CONNECT_S", 1.0)
     controller.silent = True
     site.monitor.config = Config(site.monitor.config.controller, str(site.key), pulse_s=1,
                                  state_dir=str(site.state))
