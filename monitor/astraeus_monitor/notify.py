@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
+
+from astraeus_protocol import systemd
 
 from .log import say
 
@@ -32,14 +32,7 @@ class Watchdog:
 
 
 def tell(words: str) -> None:
-    """Send it to $NOTIFY_SOCKET."""
-    where = os.environ.get("NOTIFY_SOCKET")
-    if not where:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-        channel.settimeout(1)
-        try:
-            channel.connect("\0" + where[1:] if where.startswith("@") else where)
-            channel.send(words.encode())
-        except OSError as fault:
-            say(f"systemd can't be told {words.partition('=')[0]}: {fault.strerror}")
+    """Tell systemd; where that fails it is said."""
+    fault = systemd.tell(words)
+    if fault:
+        say(fault)

@@ -42,7 +42,7 @@ class ReportFaults(Hosts):
         """Take everything back; nothing happens where there is nothing."""
         script = (f"for table in filter nat; do iptables -w -t $table -S | grep -- '--comment {MARK}' | "
                   "sed 's/^-A/-D/' | while read -r rule; do iptables -w -t $table $rule; done; done; "
-                  "pid=$(pgrep -f 'slow_relay.py 16831' || true); [ -z \"$pid\" ] || kill $pid")
+                  "pid=$(pgrep -f '[s]low_relay.py' || true); [ -z \"$pid\" ] || kill $pid")
         self.on_each(nodes or self.nodes, lambda node: self.run(node, ["sh", "-c", script], check=True))
 
     def _rule(self, node: str, chain: str, match: str, what: str, table: str = "filter") -> None:

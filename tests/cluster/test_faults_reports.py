@@ -24,6 +24,7 @@ def silent_nodes(site: Site) -> list[str]:
 
 def gang_and_victim(site: Site) -> tuple[int, str]:
     """A gang of 8 on 4 nodes, and one of them that is not its batch host: ranks 6 and 7 are there."""
+    site.cluster.cancel_all()
     job = site.gang("--stall-after=60s", "--restart-stalled")
     return job, site.cluster.rank_pid(job, 0, 7).node
 

@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from collections.abc import Callable
+
+from astraeus_protocol import systemd
 
 log = logging.getLogger(__name__)
 
 
 def tell(words: str) -> None:
-    """Send ``READY=1``, ``WATCHDOG=1``, ``STATUS=…`` to $NOTIFY_SOCKET."""
-    where = os.environ.get("NOTIFY_SOCKET", "")
-    if not where:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-        channel.settimeout(1)
-        try:
-            channel.connect("\0" + where[1:] if where.startswith("@") else where)
-            channel.send(words.encode())
-        except OSError as fault:
-            log.warning("systemd can't be told %s: %s", words.split("=")[0], fault.strerror)
+    """Tell systemd; where that fails it is logged."""
+    fault = systemd.tell(words)
+    if fault:
+        log.warning("%s", fault)
 
 
 def interval_s() -> float | None:
