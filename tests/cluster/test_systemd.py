@@ -148,7 +148,7 @@ def test_controller_killed_is_started_again_and_goes_on(site: Site) -> None:
     site.wait_event(job, "restarted", timeout=60)
     assert site.kinds(job).count("requeued") == 1
     assert [row["State"] for row in site.rows(job)] == ["REQUEUED", "COMPLETED"]
-    assert site.cluster.run("ctl", ["stat", "-c", "%a %U", "/var/lib/astraeus"]).out.split() == ["750", "root"]
+    assert site.cluster.run("ctl", ["stat", "-c", "%a %U", "/var/lib/astraeus"]).out.split() == ["750", "astraeus"]
 
 
 @pytest.mark.full
@@ -175,3 +175,15 @@ def test_a_node_that_reboots(site: Site) -> None:
     following = site.gang("--stall-after=60s")
     assert monitors(site, "c3") == [active(site, "c3", MONITOR)]
     site.cluster.cancel(following)
+
+
+@pytest.mark.full
+def test_a_controller_that_no_longer_turns_is_started_anew(site: Site) -> None:
+    """By systemd's watchdog of two minutes; its actor ends with it."""
+    old = active(site, "ctl", CONTROLLER)
+    site.cluster.run("ctl", ["kill", "-STOP", str(old)], check=True)
+    wait_for(lambda: shown(site, "ctl", CONTROLLER)["MainPID"] not in (str(old), "0"), 180, every=2,
+             what="another controller", saw=lambda: shown(site, "ctl", CONTROLLER))
+    assert active(site, "ctl", CONTROLLER) != old
+    wait_for(lambda: site.api("/healthz")[0] == 200, 20, every=0.5, what="it is well")
+    assert len(site.cluster.run("ctl", ["pgrep", "-f", "[b]in/astraeus-controller"]).out.split()) == 2

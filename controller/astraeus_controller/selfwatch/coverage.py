@@ -21,6 +21,8 @@ YOUNG_S = 120.0
 """A job that began within this time may not have been reported yet."""
 RUNS = frozenset({"RUNNING"})
 UNHEARD, SILENT, PARTLY, UNREAD = "no monitor", "silent node", "node not heard yet", "unreadable"
+"""No monitor: Prolog did not hand it over, its node can't reach the controller, or its user said --no-stall-watch,
+which nobody but its node knows."""
 CHOSEN = ("--no-stall-watch", "the site leaves out", "without a batch script", "without GPUs")
 """Words of a watch's reason where nobody wants the job watched: such a job is left out of the share."""
 

@@ -62,11 +62,12 @@ class SelfWatch:
         return self.seen
 
     async def _gpu_jobs(self) -> None:
+        well = True
         while True:
             try:
-                self.covering.gpu_jobs = await self.jobs.with_gpus()
-                wait = GPU_JOBS_S
+                self.covering.gpu_jobs, well = await self.jobs.with_gpus(), True
             except (Away, Refused) as fault:
-                log.info("which jobs have GPUs can't be read now: %s", fault)
-                wait = AGAIN_S
-            await asyncio.sleep(wait)
+                if well:
+                    log.info("which jobs have GPUs can't be read now: %s", fault)
+                well = False
+            await asyncio.sleep(GPU_JOBS_S if well else AGAIN_S)

@@ -10,12 +10,13 @@ from astraeus_protocol.signing import KeyFault
 
 from ..slurm.command import Away, Commands, Refused, to_bytes, to_text
 from . import wire
-from .munge import Busy, Unproven
+from .munge import DEADLINE_S, WAITS_S, Busy, Unproven
 from .prover import Asker, Claim
 
 PATIENCE_S = 10.0
 """Beyond a command's own deadline, which the actor keeps: for its turn, and for a child that is slow to die."""
-PROOF_S = 4.0
+PROOF_S = WAITS_S + DEADLINE_S + 1
+"""For a turn and an answer of munged; a monitor waits for 13 s."""
 FAULTS: dict[str, type[Exception]] = {"refused": Refused, "away": Away, "unproven": Unproven, "busy": Busy,
                                       "key": KeyFault}
 

@@ -17,8 +17,8 @@ DEADLINE_S = 3.0
 AT_ONCE = 4
 """Children at a time: 10,000 nodes that prove themselves anew within seconds must not take every core of slurmctld's
 host."""
-WAITS_S = 2.0
-"""Who has waited longer for his turn is told to come again: a monitor gives up after 3 s, and decoding what nobody
+WAITS_S = 8.0
+"""Who has waited longer for his turn is told to come again: a monitor gives up after 13 s, and decoding what nobody
 waits for would keep 10,000 nodes out for good."""
 WAITING_MAX = 20_000
 _LINE = re.compile(r"([A-Z_]+): +(.*)")
