@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from . import measure
 from .figures import Figures, document, table

@@ -20,7 +20,6 @@ from astraeus_controller.fleet import Fleet
 from astraeus_controller.judging.pass_ import Pass
 from astraeus_controller.slurm.types import JobFacts, Snapshot
 from astraeus_protocol.report import Report
-
 from scorecard.people import place, quiet, state, stuck
 from scorecard.stragglers import HEAT, WARM, cards, ill
 from scorecard.world import BOOT, EVERY, WALL, World
@@ -56,7 +55,8 @@ def sick(world: World, number: int) -> World:
 
 def job(number: int, ranks: int, first_node: int, kind: int) -> World:
     """Eight ranks on each node, a GPU each; ``kind``: as in ``sick``."""
-    world = sick(cards(None, ranks, max(1, ranks // 8), job=number, step_settings={"stall_after": "60"}, end=10_000), kind)
+    asked = {"stall_after": "60"}
+    world = sick(cards(None, ranks, max(1, ranks // 8), job=number, step_settings=asked, end=10_000), kind)
     for rank in world.ranks:
         rank.node = f"n{first_node + rank.rank // 8:05}"
     return world
@@ -116,6 +116,7 @@ def fleet_of(sizes: tuple[tuple[int, int], ...]) -> Cluster:
 def swept() -> dict[str, Any]:
     """The whole fleet: milliseconds of a sweep, and what had been found by its end."""
     cluster = fleet_of(FLEET)
+    gc.freeze()  # who plays the nodes is no part of a controller
     runs, longest = [], 0.0
     for place_, t in enumerate(LOOKS):
         now = cluster.look(t)
