@@ -194,16 +194,22 @@ class World:
     """(when they were read, rank to its main thread's frames): told in each node's next report."""
     more: list[World] = field(default_factory=list)
 
+    places: dict[str, list[Rank]] = field(default_factory=dict)
+    """Ranks by node, once nothing is moved any more: of a thousand ranks they are asked for at each report."""
+
     @property
     def nodes(self) -> list[str]:
-        return sorted({rank.node for rank in self.ranks})
+        return list(self.places) or sorted({rank.node for rank in self.ranks})
+
+    def settle(self) -> None:
+        self.places = {node: [rank for rank in self.ranks if rank.node == node] for node in self.nodes}
 
     def state(self, t: float) -> str:
         return next((s for a, s in reversed(self.slurm) if t >= a), "RUNNING")
 
     def job_at(self, node: str, t: float) -> Job | None:
         """The job's part on a node, ``t`` seconds from the world's start."""
-        here = [rank for rank in self.ranks if rank.node == node]
+        here = self.places[node] if self.places else [rank for rank in self.ranks if rank.node == node]
         if not here or not self.begin <= t < self.end:
             return None
         own = t - self.begin
@@ -253,6 +259,8 @@ def _aged(ras: Ras, since: float) -> Ras:
 def record(world: World, verdict: dict[str, Any], config: str = "") -> str:
     """The recording as JSON lines: the verdict, then what the controller would have written."""
     worlds = [world, *world.more]
+    for one in worlds:
+        one.settle()
     nodes = sorted({node for w in worlds for node in w.nodes})
     end = max(w.end for w in worlds)
     lines: list[tuple[float, str, Any]] = [(0, "meta", {"v": 1, "cluster": "lab", "started": WALL})]
@@ -262,9 +270,10 @@ def record(world: World, verdict: dict[str, Any], config: str = "") -> str:
         alive = [w.row_at(t) for w in worlds if w.begin <= t < w.end]
         lines.append((t + 0.9, "slurm", {"jobs": alive}))
     lines += [(w.begin + 5.5, "job", w.facts_at(w.begin + 5.5)) for w in worlds]
+    apart = min(0.1, 1 / len(nodes))
     for place, node in enumerate(nodes):
         for seq, t in enumerate(range(0, int(end), EVERY)):
-            at = t + 0.1 * (place + 1)
+            at = t + apart * (place + 1)
             if any(within(w.lost.get(node, []), at) is not None for w in worlds):
                 continue
             lines.append((at, "report", _report(worlds, node, seq, at)))
