@@ -34,11 +34,11 @@ class Verdict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     warm_at: Annotated[float | None, _doc("`now` at which the straggler's warm-up is over, where that is later than "
                                           "the fault: its time counts from there")] = None
     after: Annotated[float | None, _doc("the finding comes so many seconds after the fault at the earliest: what comes "
-                                        "sooner was said too early. Needed for `stalled`", ge=0)] = None
-    within: Annotated[float | None, _doc("and at the latest. Needed for a fault", ge=0)] = None
+                                        "sooner was said too early. Needed for `stalled`")] = None
+    within: Annotated[float | None, _doc("and at the latest. Needed for a fault")] = None
     suspect_within: Annotated[float | None, _doc(
         "it can be told apart early: a suspect is shown so many seconds after the fault at the latest, with the "
-        "verdict's rank. Up to 60 s its time counts in `suspect_p50_s` and `suspect_p90_s`", ge=0)] = None
+        "verdict's rank. Up to 60 s its time counts in `suspect_p50_s` and `suspect_p90_s`")] = None
     may_suspect: Annotated[bool, _doc("of a look-alike: a suspect may be shown (nothing is done for one)")] = False
     count: Annotated[int, _doc("so many `stalled` findings are right: of several jobs, or of one job again and "
                                "again", ge=1)] = 1
@@ -86,10 +86,15 @@ RECORDED = "recorded"
 
 def paths(folder: Path) -> list[Path]:
     """The folder's cases, by number and name; CaseFault where there are none."""
-    found = sorted((path for path in folder.iterdir() if path.name.endswith(SUFFIXES)) if folder.is_dir() else [])
+    found = [path for path in folder.iterdir() if path.name.endswith(SUFFIXES)] if folder.is_dir() else []
     if not found:
         raise CaseFault(f"{folder} holds no case: name a folder with files NAME.jsonl or NAME.jsonl.gz")
-    return found
+    return sorted(found, key=_place)
+
+
+def _place(path: Path) -> tuple[int, str]:
+    number = path.name.partition("-")[0]
+    return int(number) if number.isdigit() else 0, path.name
 
 
 def read(path: Path) -> Case:
@@ -98,7 +103,7 @@ def read(path: Path) -> Case:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.name.endswith(".gz") else data).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as fault:
-        raise CaseFault(f"{path.name} can't be read ({fault}): a case is UTF-8 text, or that packed with gzip") from None
+        raise CaseFault(f"{path.name} can't be read ({fault}): a case is UTF-8 text, packed with gzip or not") from None
     return parsed(path.name.removesuffix(".gz").removesuffix(".jsonl"), text, path.name)
 
 

@@ -209,7 +209,7 @@ class World:
 
     def job_at(self, node: str, t: float) -> Job | None:
         """The job's part on a node, ``t`` seconds from the world's start."""
-        here = self.places[node] if self.places else [rank for rank in self.ranks if rank.node == node]
+        here = self.places.get(node, []) if self.places else [rank for rank in self.ranks if rank.node == node]
         if not here or not self.begin <= t < self.end:
             return None
         own = t - self.begin
