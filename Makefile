@@ -124,6 +124,8 @@ install-controller: $(DESTDIR)$(OPT)/venv/bin/python
 	install -m 0644 packaging/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	install -m 0644 packaging/sysusers.d/astraeus.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf
+	install -d $(DESTDIR)$(PREFIX)/share/man/man7
+	install -m 0644 packaging/man/astraeus-rules.7 $(DESTDIR)$(PREFIX)/share/man/man7/astraeus-rules.7
 	install -m 0644 packaging/astraeus.toml $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 
 uninstall:
@@ -134,7 +136,8 @@ uninstall:
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh \
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/zz-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.service $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.path \
-	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf
+	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf \
+	      $(DESTDIR)$(PREFIX)/share/man/man7/astraeus-rules.7
 	rm -f $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d/50-astraeus.sh
 	@cd $(DESTDIR)$(SYSCONFDIR) && rmdir enroot/mounts.d enroot/hooks.d enroot 2>/dev/null || true
 	@if grep -qs '^ *bind path *= */run/astraeus' $(DESTDIR)$(SYSCONFDIR)/apptainer/apptainer.conf \
@@ -145,6 +148,7 @@ uninstall:
 
 docs: venv
 	$(PY) -m astraeus_controller.config_docs
+	$(PY) -m astraeus_controller.rules_docs
 	$(VENV)/bin/astraeus-monitor config > docs/monitor.toml
 
 clean:

@@ -206,8 +206,8 @@ def finished(of: Size) -> Made:
 
 def slow(of: Size, title: str, values: dict[str, Any], says_: str) -> Made:
     world = cards(ill(of.odd, values, FAR), of.ranks, of.nodes, end=220)
-    return world, {"title": f"{of.ranks} ranks: {title}", "source": "made up", "expect": "straggler", "fault_at": SLOW_AT,
-                   "within": 75, "says": [says_]} | of.named(pid=False), WARM
+    return world, {"title": f"{of.ranks} ranks: {title}", "source": "made up", "expect": "straggler",
+                   "fault_at": SLOW_AT, "within": 75, "says": [says_]} | of.named(pid=False), WARM
 
 
 def hot(of: Size) -> Made:
@@ -294,11 +294,54 @@ def warm_room(of: Size) -> Made:
     return world, of.well("more than half of the GPUs slowed down by heat"), WARM
 
 
+def compiles(of: Size) -> Made:
+    """The first step, with a line before it: nobody switches, all main threads work, no GPU was ever busy."""
+    world = of.gang(output=every(5, 20), step_settings={"stall_after": "600"}, end=420)
+    for rank in world.ranks:
+        rank.busy, rank.procs[0].pulse_from = None, FAR
+        rank.procs[0].cpu.append((20, FAR, 99.0))
+    return world, of.well("six minutes of compiling before the first step"), ""
+
+
+def cuda_graphs(of: Size) -> Made:
+    """A graph is launched once a step: main threads spin in it and hardly ever switch, GPUs are busy at full power."""
+    world = cards(None, of.ranks, of.nodes, output=every(50), gap=50.0, end=END)
+    for rank in world.ranks:
+        rank.procs[0].pulse_from = FAR
+        rank.procs[0].cpu.append((0, FAR, 99.0))
+    return world, of.well("CUDA graphs: no pulse, a line each 50 s, GPUs busy at their usual power"), SITE_60S
+
+
+def quiet_rl(of: Size) -> Made:
+    """Half of the ranks generate for three minutes, the learners wait for them with idle GPUs, nobody prints."""
+    world = of.gang(output=every(10, 60, 240), step_settings={}, end=300)
+    for rank in world.ranks[of.ranks // 2:]:
+        rank.busy = every(5, 60, 240)
+        rank.procs[0].gone = [(62, 240)]
+    return world, of.well("reinforcement learning: three quiet minutes of generation, the learners' GPUs idle"), (
+        SITE_60S.replace("60s", "10m"))
+
+
+def one_version_back(of: Size) -> Made:
+    world = of.gang()
+    world.wire = {node: 0 for node in world.nodes[::2]}
+    return world, of.well("half of the nodes report one wire version back"), ""
+
+
+def stopped_one_version_back(of: Size) -> Made:
+    world, verdict, config = stopped(of)
+    world.wire = {node: 0 for node in world.nodes[::2]}
+    title = f"{of.ranks} ranks: one is stopped, half of the nodes one wire version back"
+    return world, verdict | {"title": title}, config
+
+
 FAULTS: tuple[Callable[[Size], Made], ...] = (
     stopped, killed, zombie, storage, all_on_storage, sleeps, spins, loader_dead, locked, link_cut, watchdog, barrier,
-    ras_missing, idle, never_began, gpu_lost, metric, finished, hot, capped, slowed, own_time)
+    ras_missing, idle, never_began, gpu_lost, metric, finished, hot, capped, slowed, own_time,
+    stopped_one_version_back)
 WELL: tuple[Callable[[Size], Made], ...] = (
-    saves, suspended, barrier_long, evaluates, debugged, lost, clocks_wrong, warm_room)
+    saves, suspended, barrier_long, evaluates, debugged, lost, clocks_wrong, warm_room, compiles, cuda_graphs,
+    quiet_rl, one_version_back)
 LARGEST = (stopped, all_on_storage, sleeps, hot, saves)
 """Run with 1,024 ranks, too: one each of state, storage, place, GPUs and look-alikes. Each takes three seconds."""
 NOT_OF_2 = (zombie,)

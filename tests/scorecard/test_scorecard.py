@@ -59,7 +59,7 @@ def line(**more: object) -> str:
 def test_a_bad_case_is_named_in_one_sentence(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "1-mine.jsonl"
     path.write_text(text)
-    with pytest.raises(CaseFault, match="1-mine.jsonl") as fault:
+    with pytest.raises(CaseFault, match=r"1-mine\.jsonl") as fault:
         read(path)
     assert says in str(fault.value)
     assert "\n" not in str(fault.value)
@@ -106,7 +106,7 @@ def test_a_wrong_verdict_costs_its_figures(tmp_path: Path) -> None:
     alike = document([rows(expect="nothing")])
     assert (alike["wrong_actions"], alike["precision"]) == (1, 0)
     assert document([rows(rank=6)])["right_rank"] == 0
-    assert document([rows(rank=None)])["named_wrongly"] == 1
+    assert document([rows(rank=None, pid=None)])["named_wrongly"] == 1
     early = document([rows(fault_at=verdict["fault_at"] + 70)])
     assert (early["wrong_actions"], early["recall"]) == (1, 0)
     assert document([rows(finished="Training completed")])["wrong_actions"] == 1

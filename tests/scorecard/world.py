@@ -184,6 +184,8 @@ class World:
     """(first seen, until, the rank in whose own file or None, what was said of a collective)."""
     ras: list[tuple[float, float, Ras]] = field(default_factory=list)
     """(first said, until, what NCCL's RAS says on the first two nodes): its ages grow from its first look on."""
+    wire: dict[str, int] = field(default_factory=dict)
+    """A node's wire version, where it is another one: its report lacks what is new, and holds what nobody knows."""
     skew: dict[str, float] = field(default_factory=dict)
     """Seconds by which a node's time of day is wrong."""
     end: float = 300
@@ -292,7 +294,9 @@ def _report(worlds: list[World], node: str, seq: int, at: float) -> Any:
     skew = sum(w.skew.get(node, 0.0) for w in worlds)
     report = Report(node=node, boot=f"boot-{node}", session=f"s-{node}", seq=seq, nonce=f"{node}-{seq}",
                     at=round(WALL + at + skew, 1), cluster="lab", jobs=jobs)
-    return _rounded(msgspec.to_builtins(report))
+    told = _rounded(msgspec.to_builtins(report))
+    old = next((w.wire[node] for w in worlds if node in w.wire), None)
+    return told if old is None else told | {"v": old, "version": "0.0.9", "load": 3.5}
 
 
 def _rounded(value: Any) -> Any:
