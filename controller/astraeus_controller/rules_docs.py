@@ -1,4 +1,4 @@
-"""``python -m astraeus_controller.rules_docs``: the numbers of docs/rules.md, and the man page astraeus-rules(7), out of
+"""``python -m astraeus_controller.rules_docs``: the numbers of docs/rules.md and the man page astraeus-rules(7), out of
 the table of limits."""
 
 from __future__ import annotations
