@@ -18,7 +18,7 @@ from typing import Any
 from astraeus_controller.config import parse
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.judging.pass_ import Pass
-from astraeus_controller.slurm.types import JobFacts, Snapshot
+from astraeus_controller.slurm.types import JobFacts
 from astraeus_protocol.report import Report
 from scorecard.people import place, quiet, state, stuck
 from scorecard.stragglers import HEAT, WARM, cards, ill
@@ -88,19 +88,17 @@ class Cluster:
                 told.steps[0].output_s = None
             self.fleet.report(Report(node=node, boot="b", session=f"s-{node}", seq=self.seq, nonce=f"{node}-{self.seq}",
                                      at=WALL + t, cluster="lab", jobs=[told]), now)
-        known = [JobFacts(**world.facts_at(t)) for world in self.worlds]
-        self.fleet.slurm(Snapshot([]), now) if not known else None
-        for facts in known:
-            self.fleet.job_facts(facts, now + 0.1)
+        for world in self.worlds:
+            self.fleet.job_facts(JobFacts(**world.facts_at(t)), now + 0.1)
         return now + 0.2
 
     def sweep(self, now: float) -> Iterator[float]:
-        """Judges all jobs; seconds that each took."""
+        """Judges all jobs; seconds of CPU that each took: others on the machine take wall time."""
         for number in list(self.fleet.jobs):
-            began = time.perf_counter()
+            began = time.process_time()
             for picture in self.fleet.pictures(now, [number]):
                 self.passes.judge(picture, now)
-            yield time.perf_counter() - began
+            yield time.process_time() - began
 
 
 def fleet_of(sizes: tuple[tuple[int, int], ...]) -> Cluster:
