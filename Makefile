@@ -10,7 +10,7 @@ SYSCONFDIR ?= /etc
 PIP_ARGS ?=
 JOBS ?= 8
 
-.PHONY: help venv check lint types unit scorecard test test-cluster test-full bench demo demo-down \
+.PHONY: help venv check lint types unit scorecard scorecard-update test test-cluster test-full bench bench-rules demo demo-down \
         spank install install-node install-controller uninstall docs clean
 
 help:
@@ -21,6 +21,9 @@ help:
 	@echo "make test         check, scorecard and the scenarios on real Slurm (under 40 minutes)"
 	@echo "make test-full    test and everything longer"
 	@echo "make bench        what a node pays: monitor, Prolog, plugin, beside their goals (as root, ten minutes, no Slurm)"
+	@echo "make bench-rules  how long the judge takes for 80,000 workers, and for 64 (two minutes)"
+	@echo "make scorecard    each fault and look-alike, and what is said of it (CORPUS=DIR: those of a folder)"
+	@echo "make scorecard-update  keeps its figures and page, where none has fallen"
 	@echo "make docs         the pages that are made from the tables"
 
 # ---- the developers' environment
@@ -50,8 +53,13 @@ unit: venv
 
 check: lint types unit
 
+# The project's own cases against docs/scorecard.json, or those of a folder: make scorecard CORPUS=DIR.
 scorecard: venv
-	$(PY) -m pytest -q tests/scorecard
+	@PYTHONPATH=tests $(PY) -m scorecard --quiet $(if $(CORPUS),--corpus $(CORPUS))
+	$(if $(CORPUS),,$(PY) -m pytest -q tests/scorecard)
+
+scorecard-update: venv
+	@PYTHONPATH=tests $(PY) -m scorecard --quiet --update
 
 test-cluster: venv
 	$(PY) -m slurm_test_cluster.run_tests --jobs $(JOBS)
@@ -64,6 +72,10 @@ test-full: check scorecard
 # What a node pays, measured on this machine: docs/performance.md. BENCH="--only prolog" for a part of it.
 bench: venv
 	@PYTHONPATH=tests:slurm-test-cluster $(PY) -m bench $(BENCH)
+
+# What the judge pays for 80,000 workers, and for 64: docs/performance.md. --keep: into docs/bench-rules.json.
+bench-rules: venv
+	@PYTHONPATH=tests:slurm-test-cluster $(PY) -m bench.rules $(BENCH)
 
 # ---- the demo
 
@@ -112,6 +124,8 @@ install-controller: $(DESTDIR)$(OPT)/venv/bin/python
 	install -m 0644 packaging/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	install -m 0644 packaging/sysusers.d/astraeus.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf
+	install -d $(DESTDIR)$(PREFIX)/share/man/man7
+	install -m 0644 packaging/man/astraeus-rules.7 $(DESTDIR)$(PREFIX)/share/man/man7/astraeus-rules.7
 	install -m 0644 packaging/astraeus.toml $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 
 uninstall:
@@ -122,7 +136,8 @@ uninstall:
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/00-astraeus.sh \
 	      $(DESTDIR)$(SYSCONFDIR)/slurm/epilog.d/zz-astraeus.sh $(DESTDIR)$(SYSCONFDIR)/astraeus/astraeus.toml.example
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.service $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-monitor.path \
-	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf
+	      $(DESTDIR)$(PREFIX)/lib/systemd/system/astraeus-controller.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/astraeus.conf \
+	      $(DESTDIR)$(PREFIX)/share/man/man7/astraeus-rules.7
 	rm -f $(DESTDIR)$(SYSCONFDIR)/enroot/mounts.d/50-astraeus.fstab $(DESTDIR)$(SYSCONFDIR)/enroot/hooks.d/50-astraeus.sh
 	@cd $(DESTDIR)$(SYSCONFDIR) && rmdir enroot/mounts.d enroot/hooks.d enroot 2>/dev/null || true
 	@if grep -qs '^ *bind path *= */run/astraeus' $(DESTDIR)$(SYSCONFDIR)/apptainer/apptainer.conf \
@@ -133,6 +148,7 @@ uninstall:
 
 docs: venv
 	$(PY) -m astraeus_controller.config_docs
+	$(PY) -m astraeus_controller.rules_docs
 	$(VENV)/bin/astraeus-monitor config > docs/monitor.toml
 
 clean:

@@ -11,13 +11,16 @@ from astraeus_protocol.report import Report
 from . import recording
 from .config import Config, parse
 from .fleet import Fleet
+from .fleet.time import FOREVER
 from .judging.incidents import Incidents, Turn
+from .judging.loop import INLINE_S, REST, SWEEP_S
 from .judging.pass_ import Change, Pass
 from .judging.words import incident_opened, incident_over
 from .recording import Line, Meta
 from .slurm.types import JobFacts, Snapshot
 
-SWEEP_S = 15.0
+WORKER_S = 25e-6
+"""What a worker adds to a round of its job at most (docs/performance.md): in a replay nothing is measured."""
 
 
 class Replay:
@@ -30,6 +33,8 @@ class Replay:
         self.passes: Pass | None = None
         self.incidents: Incidents | None = None
         self.watched: set[int] = set()
+        self.dirty: dict[int, float] = {}
+        """Jobs with many ranks of which something new is known, to when they are judged."""
         self.swept = 0.0
         self.own: Config | None = None
 
@@ -42,12 +47,8 @@ class Replay:
             self.own = parse(line.data, "the recording's configuration")
             return
         fleet, passes = self._started(line)
-        while self.swept + SWEEP_S <= line.now:
-            self.swept += SWEEP_S
-            yield from self._judge(fleet, passes, None, self.swept)
-            fleet.forget(self.swept)
-            yield from self._turns(lambda incidents: incidents.look(fleet.wall(self.swept)), self.swept)
-        touched: list[int] | None = []
+        yield from self._until(fleet, passes, line.now)
+        touched: list[int] = []
         match line.data:
             case Report():
                 touched = fleet.report(line.data, line.now)
@@ -56,11 +57,43 @@ class Replay:
             case JobFacts():
                 fleet.job_facts(line.data, line.now)
                 touched = [line.data.job]
-        yield from self._judge(fleet, passes, touched, line.now)
+        now = [job for job in touched if not self._rests(fleet, job, line.now)]
+        yield from self._judge(fleet, passes, now, line.now)
         for change in passes.orphans(line.now):
             yield from self._said(change, line.now, self._mode(change.finding.job))
         if isinstance(line.data, Report):
             fleet.next_s(line.data.node, passes.suspect_jobs())
+
+    def rest(self) -> Iterator[dict[str, Any]]:
+        """What is still due when the recording ends."""
+        if self.fleet is not None and self.passes is not None and self.dirty:
+            yield from self._until(self.fleet, self.passes, max(self.dirty.values()))
+
+    def _until(self, fleet: Fleet, passes: Pass, now: float) -> Iterator[dict[str, Any]]:
+        """Sweeps, and large jobs that have rested, up to ``now``, in their order."""
+        while True:
+            sweep = self.swept + SWEEP_S
+            job, due = min(self.dirty.items(), key=lambda one: one[1], default=(0, FOREVER))
+            if due <= now and due < sweep:
+                del self.dirty[job]
+                yield from self._judge(fleet, passes, [job], due)
+            elif sweep <= now:
+                self.swept = sweep
+                self.dirty.clear()
+                yield from self._judge(fleet, passes, None, sweep)
+                fleet.forget(sweep)
+                yield from self._turns(lambda incidents: incidents.look(fleet.wall(self.swept)), sweep)
+            else:
+                return
+
+    def _rests(self, fleet: Fleet, job: int, now: float) -> bool:
+        """As the service does it: a job with many ranks is judged once for the reports of several of its nodes."""
+        held = fleet.jobs.get(job)
+        ranks = sum(len(step.workers) for part in held.live.values() for step in part.job.steps) if held else 0
+        cost = ranks * WORKER_S
+        if cost >= INLINE_S:
+            self.dirty.setdefault(job, now + cost * REST)
+        return cost >= INLINE_S
 
     def _started(self, line: Line) -> tuple[Fleet, Pass]:
         if self.fleet is None or self.passes is None:
@@ -148,3 +181,4 @@ def replay(lines: Iterable[str], config: Config | None = None) -> Iterator[dict[
     state = Replay(config)
     for line in recording.read(lines):
         yield from state.line(line)
+    yield from state.rest()

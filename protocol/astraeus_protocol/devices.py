@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Gpu(msgspec.Struct, omit_defaults=True):
+class Gpu(msgspec.Struct, omit_defaults=True, gc=False):
     """One GPU of a worker."""
 
     index: int
@@ -57,7 +57,7 @@ class Gpu(msgspec.Struct, omit_defaults=True):
     """Name of a reading to why the driver does not tell it."""
 
 
-class Rail(msgspec.Struct, omit_defaults=True):
+class Rail(msgspec.Struct, omit_defaults=True, gc=False):
     """One RDMA port of the node: /sys/class/infiniband/DEVICE/ports/PORT. Never told by a network interface's state:
     cutting IP does not cut RDMA."""
 
@@ -95,7 +95,7 @@ class Rail(msgspec.Struct, omit_defaults=True):
     """What the site's topology file says should be there."""
 
 
-class RasRank(msgspec.Struct, frozen=True, omit_defaults=True):
+class RasRank(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A rank of a communicator, as NCCL RAS names it."""
 
     rank: int
@@ -111,7 +111,7 @@ class RasRank(msgspec.Struct, frozen=True, omit_defaults=True):
     looks: int = 0
 
 
-class RasGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+class RasGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Ranks of a communicator that have launched the same operations."""
 
     n: int
@@ -121,7 +121,7 @@ class RasGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """32 at most; of a text reply only those that it names."""
 
 
-class RasComm(msgspec.Struct, frozen=True, omit_defaults=True):
+class RasComm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A communicator of which something is odd."""
 
     id: str
@@ -141,7 +141,7 @@ class RasComm(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many looks found them so."""
 
 
-class Ras(msgspec.Struct, frozen=True, omit_defaults=True):
+class Ras(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What NCCL RAS says of a step's communicators: asked only on suspicion, of one node or two."""
 
     s: float = 0

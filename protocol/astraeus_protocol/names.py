@@ -15,4 +15,9 @@ def run_name(job: int, *, array_job: int = 0, array_task: int | None = None,
 
 def worker_name(run: str, step: str, rank: int, *, several_steps: bool) -> str:
     """``123-5``; ``123.1-5`` where the job has several steps."""
-    return f"{run}.{step}-{rank}" if several_steps else f"{run}-{rank}"
+    return worker_of(f"{run}.{step}" if several_steps else run, rank)
+
+
+def worker_of(step_name: str, rank: int) -> str:
+    """``123-5`` of the step ``123``; ``123.1-5`` of ``123.1``, as a step is called where the job has several."""
+    return f"{step_name}-{rank}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Unknown(msgspec.Struct, omit_defaults=True):
+class Unknown(msgspec.Struct, omit_defaults=True, gc=False):
     """A source that could not be read, and why, in a few words."""
 
     source: str
@@ -16,7 +16,7 @@ XID_LOST, XID_NO_ANSWER = frozenset({79}), frozenset({119, 120})
 """Xid events: the GPU has fallen off the bus; its firmware (GSP) does not answer."""
 
 
-class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a process waits for in the kernel, where every sample of its main thread found it there. A helper's
     wait stands for it where that waits for storage and it itself does not."""
 
@@ -38,7 +38,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """PID of the process below it, a data loader, that waits there; 0: its own main thread does."""
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class Place(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where a process's main thread is, as most samples of a closer look found it: taken only while its step has
     gone quiet, and of all processes of the step."""
 
@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     threads: int = 0
 
 
-class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One end of a TCP connection of a process whose step has gone quiet."""
 
     n: int
@@ -81,7 +81,7 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since one was received."""
 
 
-class Oom(msgspec.Struct, frozen=True, omit_defaults=True):
+class Oom(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Processes of the worker's cgroup that the kernel killed because its memory was used up."""
 
     kills: int
@@ -90,7 +90,7 @@ class Oom(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since the last one was noticed, which is a look (15 s) after it at most."""
 
 
-class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
+class Finished(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The last words of a training that is over: after them nothing but exit noise was written."""
 
     line: str
@@ -103,7 +103,7 @@ SANE_WORK = 1 << 53
 """``last completed NCCL work: 76280750235782912`` was posted: such a number is no count of operations."""
 
 
-class Work(msgspec.Struct, frozen=True, array_like=True):
+class Work(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a rank's PyTorch says of its default process group."""
 
     rank: int
@@ -112,7 +112,7 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
     completed: int | None = None
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class Said(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What NCCL, PyTorch, Gloo, MLX, XLA or vLLM said of a collective in an output file: the first of its class in
     this attempt."""
 
@@ -143,7 +143,7 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True):
     64 at most."""
 
 
-class Chatter(msgspec.Struct, frozen=True, omit_defaults=True):
+class Chatter(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An output line that repeats on a clock. It counts as output all the same, unless the run or its site says that
     it does not."""
 
@@ -153,7 +153,7 @@ class Chatter(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since any other line was last written, seconds."""
 
 
-class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
+class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Python threads of a process that are all in the same place."""
 
     name: str = ""
@@ -163,7 +163,7 @@ class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Leaf first, 24 at most."""
 
 
-class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
+class Stack(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where a worker process's Python is, as py-spy read it."""
 
     pid: int
@@ -186,7 +186,7 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why there are no frames."""
 
 
-class End(msgspec.Struct, frozen=True, omit_defaults=True):
+class End(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The last lines of a step's output, read when stacks were asked for: evidence for people, never judged."""
 
     step: str
@@ -198,7 +198,7 @@ class End(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why there are none."""
 
 
-class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
+class Stacks(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The answer to a command ``stacks``, in each report until a reply shows that one arrived."""
 
     ask: str
@@ -212,7 +212,7 @@ class Stacks(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the steps whose output file is held on this node."""
 
 
-class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
+class Metric(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A metric that the run named, as the worker's endpoint or text file tells it."""
 
     name: str

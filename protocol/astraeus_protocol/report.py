@@ -20,7 +20,7 @@ THROUGH_SRUN = ("pipe", "socket", "pty")
 """Values of ``output_to`` of which slurmstepd holds the other end, and hands on to the step's srun."""
 
 
-class Process(msgspec.Struct, omit_defaults=True):
+class Process(msgspec.Struct, omit_defaults=True, gc=False):
     """One worker process: a process that does the worker's work; wrappers and agents are none."""
 
     pid: int
@@ -62,7 +62,7 @@ class Process(msgspec.Struct, omit_defaults=True):
     """Only while its step has gone quiet; of a process whose connections could not be read, none."""
 
 
-class Worker(msgspec.Struct, omit_defaults=True):
+class Worker(msgspec.Struct, omit_defaults=True, gc=False):
     """A task of a step and what counts as its progress."""
 
     rank: int
@@ -109,7 +109,7 @@ class Worker(msgspec.Struct, omit_defaults=True):
     unknown: list[Unknown] = []
 
 
-class Step(msgspec.Struct, omit_defaults=True):
+class Step(msgspec.Struct, omit_defaults=True, gc=False):
     """One step's part on this node."""
 
     step: str

@@ -10,11 +10,12 @@ from scorecard.hung import HUNG
 from scorecard.lookalikes import LOOKALIKES
 from scorecard.outages import OUTAGES
 from scorecard.ras import RAS
+from scorecard.recording import record
 from scorecard.said import SAID
 from scorecard.stacks import STACKS
 from scorecard.stalls import STALLS
 from scorecard.stragglers import STRAGGLERS
-from scorecard.world import World, record
+from scorecard.world import World
 
 Case = Callable[[], tuple[World, dict[str, Any], str]]
 CASES: dict[str, Case] = {**STALLS, **LOOKALIKES, **OUTAGES, **HUNG, **STACKS, **SAID, **RAS, **CAUSES, **STRAGGLERS}

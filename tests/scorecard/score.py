@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from astraeus_controller.replay import replay
+
+from scorecard.verdict import Case
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -17,27 +18,54 @@ recorded in. "wait": wait channel, system call, CPU and TCP of many samples; "fr
 needs what is not in here, at least nobody wrong may be named."""
 
 
+EARLY_S = 60.0
+"""A case whose verdict asks for a suspect within this can be told apart early. What stands on longer looks can't:
+NCCL's RAS (two looks of a gang that has long been quiet), an allocation that runs nothing (5 min)."""
+
+
 @dataclass
 class Row:
-    """One recording's result. ``stalled_after``: seconds from the fault to the finding."""
+    """One case's result. ``faults``: what is wrong, empty where all is right; seconds from the fault to the finding."""
 
     name: str
     title: str
+    source: str
     expected: str
+    recorded: bool
     faults: list[str]
     suspect_after: float | None
     stalled_after: float | None
+    straggler_after: float | None
     said: str
-    straggler_after: float | None = None
+    counts: Counts
 
 
-def score(path: Path) -> Row:
-    """Replays a recording; ``faults`` is empty where all is right."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    verdict = json.loads(lines[0])
-    everything = list(replay(lines[1:]))
+@dataclass
+class Counts:
+    """What the figures are made of; docs/scorecard.md says how."""
+
+    stalls: int = 0
+    """Stalled findings that are expected, and of them those that came; and all that were said."""
+    found: int = 0
+    said: int = 0
+    named: bool | None = None
+    """The guilty rank is the right one; None: it can't be known, or there is no finding."""
+    named_wrongly: bool = False
+    """Somebody was named where nobody can be known."""
+    wrong_actions: int = 0
+    early: bool = False
+    """It can be told apart early, and when something was first shown; None: nothing was."""
+    shown_after: float | None = None
+    warm_after: float | None = None
+    """The straggler, from the later of fault and warm-up."""
+
+
+def score(case: Case) -> Row:
+    """Replays a recording and holds what is said against its verdict."""
+    verdict = case.verdict
+    everything = list(replay(case.lines))
     changes = [change for change in everything if change["kind"] not in ("action", "incident")]
-    if "begun" in verdict:
+    if verdict.get("begun") is not None:
         # Real ranks start as slowly as their machine lets them: what is said of that is not the case's.
         changes = [change for change in changes if change["now"] >= verdict["begun"]]
     opened = {kind: [c for c in changes if c["kind"] == "open" and c["finding"]["kind"] == kind]
@@ -55,8 +83,38 @@ def score(path: Path) -> Row:
              for kind, found in opened.items()}
     first = [*opened["stalled"], *opened["straggler"], *opened["at_risk"]]
     said = first[0]["event"]["message"] if first else ""
-    return Row(path.stem, verdict["title"], verdict["expect"], faults, after["suspect"], after["stalled"],
-               said, after["straggler"])
+    return Row(case.name, verdict["title"], verdict["source"], verdict["expect"], case.recorded, faults,
+               after["suspect"], after["stalled"], after["straggler"], said, _counts(verdict, opened, changes))
+
+
+def _counts(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: list[Any]) -> Counts:
+    stalled, fault_at = opened["stalled"], verdict.get("fault_at") or 0.0
+    counts = Counts(said=len(stalled))
+    if verdict["expect"] == "nothing":
+        counts.wrong_actions = len(stalled)
+        return counts
+    early = [c for c in stalled if c["now"] < fault_at]
+    counts.wrong_actions = len(early)
+    shown = [c["now"] for kind in ("suspect", "stalled") for c in opened[kind] if c["now"] >= fault_at]
+    counts.shown_after = round(min(shown) - fault_at, 1) if shown else None
+    counts.early = (verdict.get("suspect_within") or EARLY_S + 1) <= EARLY_S
+    if verdict["expect"] == "stalled":
+        counts.stalls = verdict.get("count", 1)
+        counts.found = min(counts.stalls, len(stalled) - len(early))
+        counts.wrong_actions += sum(c["finding"]["details"].get("finished") is None for c in stalled
+                                    if verdict.get("finished"))
+        last = [c["finding"] for c in changes if c["kind"] in ("open", "update") and c["finding"]["kind"] == "stalled"]
+        known = [field for field in ("rank", "pid") if verdict.get(field) is not None]
+        if last and known:
+            counts.named = all(last[-1].get(field) == verdict[field] for field in known)
+        elif last and "rank" in verdict:
+            counts.named_wrongly = last[-1]["rank"] is not None
+        return counts
+    counts.wrong_actions += len(stalled)
+    found = [c["now"] for c in opened["straggler"] if c["finding"]["worker"] == verdict["worker"]]
+    if verdict["expect"] == "straggler" and found:
+        counts.warm_after = round(found[0] - max(fault_at, verdict.get("warm_at") or 0.0), 1)
+    return counts
 
 
 def _nothing(verdict: dict[str, Any], opened: dict[str, list[Any]]) -> list[str]:
@@ -72,7 +130,7 @@ def _stalled(verdict: dict[str, Any], opened: dict[str, list[Any]], changes: lis
     if not found:
         return faults
     first, finding = found[0], {"action": "alert"} | found[0]["finding"]
-    if "by" in verdict:
+    if verdict.get("by") is not None:
         finding |= [c["finding"] for c in changes if c["kind"] != "close" and c["finding"]["kind"] == "stalled"][-1]
     for field in ("worker", "rank", "pid", "node", "rule", "job", "action"):
         if field in verdict and finding.get(field) != verdict[field] and not _not_told(verdict, finding):

@@ -5,7 +5,6 @@ It knows the wire format and nothing of the rules, so that a recording is not ma
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 from astraeus_protocol.devices import Gpu, Ras
 from astraeus_protocol.readings import Edge, Finished, Metric, Oom, Place, Said, Stack, Stacks, Unknown, Wait
-from astraeus_protocol.report import Job, Process, Report, Step, Worker
+from astraeus_protocol.report import Job, Process, Step, Worker
 
 BOOT = 50_000.0
 """CLOCK_BOOTTIME of the controller at second 0."""
@@ -184,6 +183,8 @@ class World:
     """(first seen, until, the rank in whose own file or None, what was said of a collective)."""
     ras: list[tuple[float, float, Ras]] = field(default_factory=list)
     """(first said, until, what NCCL's RAS says on the first two nodes): its ages grow from its first look on."""
+    wire: dict[str, int] = field(default_factory=dict)
+    """A node's wire version, where it is another one: its report lacks what is new, and holds what nobody knows."""
     skew: dict[str, float] = field(default_factory=dict)
     """Seconds by which a node's time of day is wrong."""
     end: float = 300
@@ -194,16 +195,22 @@ class World:
     """(when they were read, rank to its main thread's frames): told in each node's next report."""
     more: list[World] = field(default_factory=list)
 
+    places: dict[str, list[Rank]] = field(default_factory=dict)
+    """Ranks by node, once nothing is moved any more: of a thousand ranks they are asked for at each report."""
+
     @property
     def nodes(self) -> list[str]:
-        return sorted({rank.node for rank in self.ranks})
+        return list(self.places) or sorted({rank.node for rank in self.ranks})
+
+    def settle(self) -> None:
+        self.places = {node: [rank for rank in self.ranks if rank.node == node] for node in self.nodes}
 
     def state(self, t: float) -> str:
         return next((s for a, s in reversed(self.slurm) if t >= a), "RUNNING")
 
     def job_at(self, node: str, t: float) -> Job | None:
         """The job's part on a node, ``t`` seconds from the world's start."""
-        here = [rank for rank in self.ranks if rank.node == node]
+        here = self.places.get(node, []) if self.places else [rank for rank in self.ranks if rank.node == node]
         if not here or not self.begin <= t < self.end:
             return None
         own = t - self.begin
@@ -248,49 +255,3 @@ def _aged(ras: Ras, since: float) -> Ras:
     looks, replace = int(since // 30) + 1, msgspec.structs.replace
     return replace(ras, s=since % 30, comms=[replace(comm, looks=looks, still_s=30.0 * (looks - 1), missing=[
         replace(one, s=since, looks=looks) for one in comm.missing]) for comm in ras.comms])
-
-
-def record(world: World, verdict: dict[str, Any], config: str = "") -> str:
-    """The recording as JSON lines: the verdict, then what the controller would have written."""
-    worlds = [world, *world.more]
-    nodes = sorted({node for w in worlds for node in w.nodes})
-    end = max(w.end for w in worlds)
-    lines: list[tuple[float, str, Any]] = [(0, "meta", {"v": 1, "cluster": "lab", "started": WALL})]
-    if config:
-        lines.append((0, "config", config))
-    for t in range(20, int(end), 60):
-        alive = [w.row_at(t) for w in worlds if w.begin <= t < w.end]
-        lines.append((t + 0.9, "slurm", {"jobs": alive}))
-    lines += [(w.begin + 5.5, "job", w.facts_at(w.begin + 5.5)) for w in worlds]
-    for place, node in enumerate(nodes):
-        for seq, t in enumerate(range(0, int(end), EVERY)):
-            at = t + 0.1 * (place + 1)
-            if any(within(w.lost.get(node, []), at) is not None for w in worlds):
-                continue
-            lines.append((at, "report", _report(worlds, node, seq, at)))
-    first = {"kind": "verdict", **verdict}
-    if "fault_at" in verdict:
-        first["fault_at"] = BOOT + verdict["fault_at"]
-    out = [json.dumps(first, ensure_ascii=False)]
-    for at, kind, data in sorted(lines, key=lambda line: line[0]):
-        line = {"kind": kind, "now": round(BOOT + at, 3), "wall": round(WALL + at, 3), "data": data}
-        out.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
-    return "\n".join(out) + "\n"
-
-
-def _report(worlds: list[World], node: str, seq: int, at: float) -> Any:
-    jobs = [job for w in worlds if (job := w.job_at(node, at))]
-    skew = sum(w.skew.get(node, 0.0) for w in worlds)
-    report = Report(node=node, boot=f"boot-{node}", session=f"s-{node}", seq=seq, nonce=f"{node}-{seq}",
-                    at=round(WALL + at + skew, 1), cluster="lab", jobs=jobs)
-    return _rounded(msgspec.to_builtins(report))
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, 2)
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return value

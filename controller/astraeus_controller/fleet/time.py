@@ -18,6 +18,39 @@ STOP_SLACK_S = 6.0
 INTERVALS_KEPT = 1000
 
 
+class Clock:
+    """Ages of one node's readings at ``now``, with the job's suspended time taken out."""
+
+    def __init__(self, received: float, reach: float, suspended: Sequence[Interval], wall: float) -> None:
+        self.received = received
+        self.reach = reach
+        self.suspended = suspended
+        self.wall = wall
+
+    def age(self, at_receipt: float | None) -> float | None:
+        """Seconds up to now of what was ``at_receipt`` seconds old when its report came."""
+        if at_receipt is None:
+            return None
+        began = self.received - at_receipt
+        age = self.reach - began
+        return max(0.0, age - overlap(self.suspended, began, self.reach)) if self.suspended else age
+
+    def known(self, at_receipt: float | None, looked: float) -> float | None:
+        """Seconds up to the last look at what was ``at_receipt`` seconds old when its report came.
+
+        For all that may have gone on unseen since: a job that prints every 5 s was once silent for 30 s between
+        a look and the next report, and called stalled.
+        """
+        if at_receipt is None:
+            return None
+        began, until = self.received - at_receipt, self.received - looked
+        return max(0.0, until - began - (overlap(self.suspended, began, until) if self.suspended else 0.0))
+
+    def at(self, at_receipt: float | None) -> float | None:
+        """Unix time of it."""
+        return None if at_receipt is None else self.received - at_receipt + self.wall
+
+
 def silent_after(next_s: float) -> float:
     """Seconds without a report after which a node that was told ``next_s`` is silent."""
     return SILENT_REPORTS * max(next_s, SILENT_MIN_S)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import NamedTuple
 
 from astraeus_protocol import report as wire
-from astraeus_protocol.names import run_name, worker_name
+from astraeus_protocol.names import run_name, worker_of
 from astraeus_protocol.settings import Settings
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from msgspec import structs
@@ -30,44 +33,21 @@ from .gpus import before
 from .rails import RailBook
 from .state import BATCH_STEPS, NEVER_STEPS, STOPPED, Job, Key, Node, StepMemory
 from .ties import key_of, processes_of
-from .time import FOREVER, Interval, merged, overlap, shared
+from .time import FOREVER, Clock, merged, shared
 from .watch import Facts, watched
 
 Pieces = list[tuple[str, wire.Step]]
 """A step's parts: (node, what it reported)."""
 
 
-class Clock:
-    """Ages of one node's readings at ``now``, with the job's suspended time taken out."""
+class Shared(NamedTuple):
+    """A step's shared output. ``lost``: the node that holds it is silent; ``thrown``: it goes to nobody."""
 
-    def __init__(self, received: float, reach: float, suspended: Sequence[Interval], wall: float) -> None:
-        self.received = received
-        self.reach = reach
-        self.suspended = suspended
-        self.wall = wall
-
-    def age(self, at_receipt: float | None) -> float | None:
-        """Seconds up to now of what was ``at_receipt`` seconds old when its report came."""
-        if at_receipt is None:
-            return None
-        began = self.received - at_receipt
-        age = self.reach - began
-        return max(0.0, age - overlap(self.suspended, began, self.reach)) if self.suspended else age
-
-    def known(self, at_receipt: float | None, looked: float) -> float | None:
-        """Seconds up to the last look at what was ``at_receipt`` seconds old when its report came.
-
-        For all that may have gone on unseen since: a job that prints every 5 s was once silent for 30 s between
-        a look and the next report, and called stalled.
-        """
-        if at_receipt is None:
-            return None
-        began, until = self.received - at_receipt, self.received - looked
-        return max(0.0, until - began - (overlap(self.suspended, began, until) if self.suspended else 0.0))
-
-    def at(self, at_receipt: float | None) -> float | None:
-        """Unix time of it."""
-        return None if at_receipt is None else self.received - at_receipt + self.wall
+    age: float | None
+    at: float | None
+    """Unix time."""
+    lost: bool
+    thrown: bool
 
 
 class View:
@@ -150,17 +130,16 @@ class View:
         some = next((p for _, p in parts if p.settings), parts[0][1])
         own = memory.settings(some.settings)
         name = f"{self.run}.{step}" if self.job.several_steps else self.run
-        shared_age, shared_at, lost = self._shared(memory, parts)
-        thrown = any(p.output_to == "null" for _, p in parts)
-        workers = sorted((self._worker(memory, step, node, piece, worker, shared_age, shared_at, lost, thrown)
-                          for node, piece in parts for worker in piece.workers), key=lambda w: w.rank)
+        shared = self._shared(memory, parts)
+        workers = sorted([self._worker(memory, name, node, piece, worker, shared)
+                          for node, piece in parts for worker in piece.workers], key=attrgetter("rank"))
         is_watched, reason = watched(Facts(
             step=step, others_run=others_run, gpus=self.gpus > 0,
             step_gpus=any(w.gpus or any(source == "gpu" for source, _ in w.unknown) for w in workers),
             own=own, own_raw=some.settings, job=settings, job_raw=self.first.settings,
         ), self.job.facts, self.config)
         youngest = min(((w.output_s, w.output_at) for w in workers if w.output_s is not None),
-                       default=(shared_age, shared_at))
+                       default=(shared.age, shared.at))
         return StepView(
             step=step, name=name, nodes=some.nodes, tasks=some.tasks,
             nodelist=some.nodelist or fold([node for node, _ in parts]),
@@ -201,39 +180,40 @@ class View:
                 return wire.Finished(piece.finished.line, clock.age(piece.finished.s) or 0.0)
         return None
 
-    def _shared(self, memory: StepMemory, parts: Pieces) -> tuple[float | None, float | None, bool]:
-        """(age, Unix time, lost) of the step's shared output; lost: the node that holds it is silent."""
+    def _shared(self, memory: StepMemory, parts: Pieces) -> Shared:
         best: tuple[float, float] | None = None
         for node, piece in parts:
+            if piece.output_s is None or node in self.silent:
+                continue
             clock = self.clocks[node]
             age, at = clock.known(piece.output_s, piece.looked_s), clock.at(piece.output_s)
-            if age is None or at is None or node in self.silent:
-                continue
-            if best is None or age < best[0]:
+            if age is not None and at is not None and (best is None or age < best[0]):
                 best = (age, at)
-        lost = memory.holder in self.silent and best is None
-        return (best[0], best[1], lost) if best else (None, None, lost)
+        thrown = any(p.output_to == "null" for _, p in parts)
+        return Shared(*best, False, thrown) if best else Shared(None, None, memory.holder in self.silent, thrown)
 
-    def _worker(self, memory: StepMemory, step: str, node: str, piece: wire.Step, worker: wire.Worker,
-                shared_age: float | None, shared_at: float | None, lost: bool, thrown: bool) -> WorkerView:
+    def _worker(self, memory: StepMemory, step_name: str, node: str, piece: wire.Step, worker: wire.Worker,
+                shared: Shared) -> WorkerView:
         clock = self.clocks[node]
         stale = node in self.silent
+        shared_age, shared_at = shared.age, shared.at
         output_s, output_at = clock.known(worker.output_s, worker.looked_s), clock.at(worker.output_s)
         to, quiet_s, quiet_at = worker.output_to, None, None
-        if to in wire.THROUGH_SRUN and step not in BATCH_STEPS:
+        if to in wire.THROUGH_SRUN and piece.step not in BATCH_STEPS:
             if shared_age is None:  # of what goes through srun its files tell nothing
                 output_s = None
-            to = "null" if thrown else to
+            to = "null" if shared.thrown else to
         elif to:  # the step's file does not hold it
             output_s, shared_age, shared_at = None, None, None
-        if lost or (stale and output_s is not None):
+        if shared.lost or (stale and output_s is not None):
             output_s = output_at = None
         elif output_s is None or (shared_age is not None and shared_age < output_s):
             output_s, output_at = shared_age, shared_at
         if output_s is None and not stale:
             quiet_s, quiet_at = clock.known(worker.quiet_s, worker.looked_s), clock.at(worker.quiet_s)
+        unknown = [*worker.unknown, *piece.unknown] if worker.unknown or piece.unknown else ()
         return WorkerView(
-            name=worker_name(self.run, step, worker.rank, several_steps=self.job.several_steps),
+            name=worker_of(step_name, worker.rank),
             rank=worker.rank, node=node, pid=worker.pid,
             state="stale" if stale and worker.state == "running" else worker.state,
             exit_status=worker.exit_status, exit_s=clock.age(worker.exit_s),
@@ -241,22 +221,23 @@ class View:
             writing_s=worker.writing_s, rests_s=clock.known(worker.rests_s, worker.looked_s),
             cpu_idle_s=clock.known(worker.cpu_idle_s, worker.looked_s), cpu_at=clock.at(worker.cpu_idle_s),
             began_s=clock.age(worker.began_s) or 0.0,
-            processes=tuple(self._process(memory, clock, worker, p) for p in processes_of(memory, worker)),
-            gpus=tuple(_gpu(memory, clock, worker.rank, gpu) for gpu in worker.gpus),
-            metrics=tuple(MetricView(name=m.name, value=m.value, unchanged_s=clock.known(m.unchanged_s, m.looked_s),
-                                     at=clock.at(m.unchanged_s), looked_at=clock.at(m.looked_s) or 0.0)
-                          for m in worker.metrics),
+            processes=tuple([self._process(memory, clock, worker, p) for p in processes_of(memory, worker)]),
+            gpus=tuple([_gpu(memory, clock, worker.rank, gpu) for gpu in worker.gpus]),
+            metrics=tuple([MetricView(name=m.name, value=m.value, unchanged_s=clock.known(m.unchanged_s, m.looked_s),
+                                      at=clock.at(m.unchanged_s), looked_at=clock.at(m.looked_s) or 0.0)
+                           for m in worker.metrics]) if worker.metrics else (),
             oom=worker.oom, oom_at=clock.at(worker.oom.s) if worker.oom else None,
-            unknown=tuple((u.source, u.reason) for u in (*worker.unknown, *piece.unknown)))
+            unknown=tuple([(one.source, one.reason) for one in unknown]) if unknown else ())
 
     def _process(self, memory: StepMemory, clock: Clock, worker: wire.Worker, p: wire.Process) -> ProcessView:
-        stack = _stack(memory, clock, key_of(worker, p))
+        key = key_of(worker, p)
+        stack = _stack(memory, clock, key) if memory.stacks else None
         gone_s = clock.age(p.pulse_gone_s) if p.pulse_gone_s else p.pulse_gone_s
         return ProcessView(
             pid=p.pid, local=p.local, rank=p.rank, comm=p.comm, state=p.state, state_s=clock.age(p.state_s),
             exit_status=p.exit_status, pulse=p.pulse, pulse_base=p.pulse_base,
             pulse_gone_s=gone_s, traced=p.traced or (stack is not None and at_prompt(stack, gone_s)),
-            tied=key_of(worker, p) in memory.tied,
+            tied=key in memory.tied,
             wait=p.wait and structs.replace(p.wait, s=clock.age(p.wait.s) or 0.0),
             cpu=p.cpu, place=p.place and structs.replace(p.place, s=clock.age(p.place.s) or 0.0), edges=tuple(p.edges),
             inner=p.inner, stack=stack)
@@ -276,6 +257,13 @@ def _stack(memory: StepMemory, clock: Clock, key: Key) -> StackView | None:
 
 def fold(nodes: Sequence[str]) -> str:
     """``c[1-4]``"""
+    return _folded(tuple(nodes))
+
+
+@lru_cache(maxsize=4096)
+def _folded(nodes: tuple[str, ...]) -> str:
+    """A job's nodes are folded at each round, and seldom others than at the one before: of a thousand nodes this took
+    longer than all rules."""
     return str(NodeSet.fromlist(sorted(nodes), resolver=RESOLVER_NOGROUP))
 
 

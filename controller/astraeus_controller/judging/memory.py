@@ -23,6 +23,7 @@ class Memory:
 
     def __init__(self, memory: Iterable[Finding], offsets: dict[str, float] | None) -> None:
         self._open: dict[str, Finding] = {}
+        self._keys: dict[int, dict[str, None]] = {}  # a job's open ones: a sweep asks of each job what of it is open
         self._used: dict[int, dict[str, int]] = {}
         self._beats: dict[str, float] = {}
         self._offsets = dict(offsets or {})
@@ -37,7 +38,9 @@ class Memory:
 
     @memory.setter
     def memory(self, findings: list[Finding]) -> None:
-        self._open = {finding.key: finding for finding in findings}
+        self._open, self._keys = {}, {}
+        for finding in findings:
+            self._put(finding)
         self._used.clear()
 
     def offset(self, key: str) -> float | None:
@@ -46,15 +49,16 @@ class Memory:
 
     def held(self, job: int) -> Held:
         """What is remembered of a job's findings, to be put back where a change of it can't be stored."""
-        found = {key: finding for key, finding in self._open.items() if finding.job == job}
+        found = {finding.key: finding for finding in self._of_job(job)}
         return Held(job, found, {key: self._beats[key] for key in found if key in self._beats},
                     {key: self._offsets[key] for key in found if key in self._offsets})
 
     def put_back(self, held: Held) -> None:
         """As it was: the next round concludes the same again."""
-        for key in [key for key, finding in self._open.items() if finding.job == held.job]:
-            self._drop(key)
-        self._open |= held.open
+        for finding in self._of_job(held.job):
+            self._drop(finding.key)
+        for finding in held.open.values():
+            self._put(finding)
         self._beats |= held.beats
         self._offsets |= held.offsets
         self._used.pop(held.job, None)  # read again from what was stored
@@ -67,10 +71,22 @@ class Memory:
     def _keep(self, finding: Finding) -> None:
         base, number = _split(finding.key)
         self._numbers(finding.job)[base] = number
+        self._put(finding)
+
+    def _of_job(self, job: int) -> list[Finding]:
+        return [self._open[key] for key in self._keys.get(job, ())]
+
+    def _put(self, finding: Finding) -> None:
         self._open[finding.key] = finding
+        self._keys.setdefault(finding.job, {})[finding.key] = None
 
     def _drop(self, key: str) -> None:
-        self._open.pop(key, None)
+        finding = self._open.pop(key, None)
+        if finding is not None:
+            keys = self._keys[finding.job]
+            del keys[key]
+            if not keys:
+                del self._keys[finding.job]
         self._beats.pop(key, None)
         self._offsets.pop(key, None)
 
@@ -82,7 +98,7 @@ class Memory:
         """Base of a key to the last number that was used with it."""
         if job not in self._used:
             used = self._used[job] = {}
-            for key in [*self.keys_of(job), *(key for key, f in self._open.items() if f.job == job)]:
+            for key in [*self.keys_of(job), *self._keys.get(job, ())]:
                 base, number = _split(key)
                 used[base] = max(used.get(base, 0), number)
         return self._used[job]

@@ -124,7 +124,7 @@ class Pass(Memory):
     # What ends
 
     def _of(self, job: JobView) -> list[Finding]:
-        return [f for f in self._open.values() if f.job == job.job]
+        return self._of_job(job.job)
 
     def _ends(self, picture: Picture) -> list[Change]:
         heard = self.fleet.all_heard(picture.job.job)
@@ -241,7 +241,7 @@ class Pass(Memory):
             elif turn.conclusion and turn.finding:
                 better = msgspec.structs.replace(turn.finding, said=turn.conclusion.said,
                                                  details=turn.finding.details | turn.conclusion.evidence)
-                self._open[better.key] = better
+                self._put(better)
                 changes.append(Change("update", better, opened(better, picture.now), better.said))
             elif turn.conclusion:
                 finding = self._finding(picture, turn.conclusion, turn.conclusion.verdict, turn.conclusion.workers)
@@ -264,7 +264,7 @@ class Pass(Memory):
         if finding.action == "list" and new.rule != finding.rule and new.rule != NEVER:
             # It is more than a run that never began: by policy again.
             new = msgspec.structs.replace(new, action=_policy(picture.job, conclusion.step).action)
-        self._open[finding.key] = new
+        self._put(new)
         return [Change("update", new, opened(new, picture.now) if tell else None, new.said)]
 
     def _finding(self, picture: Picture, conclusion: Conclusion, kind: str,

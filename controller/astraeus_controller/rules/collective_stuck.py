@@ -13,7 +13,7 @@ from .gang import Gang
 from .guilty import culprits
 from .limits import COLLECTIVE_MAX_S, PULSE_HOLD_S
 from .picture import Picture, StepView
-from .readings import Last, output_of_all, running, writes
+from .readings import Last, anybody_writes, output_of_all, running
 from .shape import STALLED, for_step, unknown_of
 
 RULE = "collective_stuck"
@@ -23,7 +23,7 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
     """One conclusion for the gang, or none."""
     if gang is None or gang.traced or not gang.signs or not gang.waits:
         return []
-    if any(writes(worker) for worker in step.workers):
+    if anybody_writes(step):
         return []
     ages = [sign.age for sign in gang.signs if sign.age is not None]
     output = output_of_all(step)

@@ -15,14 +15,14 @@ from .storage import storage_wait
 DEAD = ("X", "Z")
 
 
-class Member(msgspec.Struct, frozen=True):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """One tied worker process and the worker that it belongs to."""
 
     worker: WorkerView
     process: ProcessView
 
 
-class Sign(msgspec.Struct, frozen=True):
+class Sign(msgspec.Struct, frozen=True, gc=False):
     """A member's state that keeps the others waiting. ``kind``: T, Z, gone, D. ``age`` None: not known.
 
     Who waits for storage counts as D whatever its state: of a FUSE file system it waits in S. Who stands out by what
@@ -108,19 +108,20 @@ def others_of(gang: Gang, found: Sequence[Member]) -> tuple[list[Member], str]:
 
 def gang_of(step: StepView) -> Gang | None:
     """The step's gang; None unless two tied worker processes or more are left of it."""
-    members = tuple(Member(worker, process) for worker in step.workers for process in worker.processes
-                    if process.tied and not _finished(process))
+    members = tuple([Member(worker, process) for worker in step.workers for process in worker.processes
+                     if process.tied and not _finished(process)])
     if len(members) < 2:
         return None
     signs = _signs(members)
     odd = {id(sign.member) for sign in signs}
-    others = tuple(member for member in members if id(member) not in odd)
+    others = tuple([member for member in members if id(member) not in odd]) if odd else members
+    pulses = [(member, _pulse(member)) for member in members]
     return Gang(
         members=members,
         signs=signs,
         others=others,
-        waiting=tuple(member for member in others if _pulse(member) == "gone"),
-        beating=tuple(member for member in members if _pulse(member) == "present"),
+        waiting=tuple([member for member, pulse in pulses if pulse == "gone" and id(member) not in odd]),
+        beating=tuple([member for member, pulse in pulses if pulse == "present"]),
         traced=any(m.process.traced or m.process.state == "t" for m in members),
         ras=step.ras, tasks=step.tasks, done=done_of(step), step=step,
     )

@@ -11,7 +11,7 @@ from .conclusion import Conclusion
 from .gang import Gang
 from .limits import REPORTS_APART_S
 from .picture import GpuView, Picture, StepView, WorkerView
-from .readings import Last, output_of, output_of_all, running, unseen, writes
+from .readings import Last, anybody_writes, output_of, output_of_all, running, unseen, writes
 from .shape import STALLED, UNKNOWN, WELL, Judged, conclude
 
 RULE = "gpus_idle"
@@ -24,7 +24,7 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
     if not workers:
         return []
     whole = output_of_all(step) if gang else None
-    saving = gang is not None and any(writes(w) for w in step.workers)
+    saving = gang is not None and anybody_writes(step)
     judged = [_worker(w, step.policy.after, whole if gang else output_of(w), saving) for w in workers]
 
     if gang is not None and any(one.verdict == STALLED for one in judged):

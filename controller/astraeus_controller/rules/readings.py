@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from .limits import WRITING_MAX_S
 from .picture import StepView, WorkerView
 
+T = TypeVar("T")
+
 NOBODY = ("null", "nothing")
 """Where output goes that nobody ever sees."""
 
 
-class Last(msgspec.Struct, frozen=True):
+class Last(msgspec.Struct, frozen=True, gc=False):
     """When something last happened: seconds ago (suspended time out), and Unix time."""
 
     age: float
@@ -30,6 +35,21 @@ def output_of(worker: WorkerView) -> Last | None:
     return None
 
 
+def once(tell: Callable[[StepView], T]) -> Callable[[StepView], T]:
+    """Remembers its answer for the last step that it was asked of: a round asks the same of each of its thousand
+    workers up to six times, and a step of a picture is frozen."""
+    last: list[tuple[StepView, T]] = []
+
+    def told(step: StepView) -> T:
+        if not last or last[0][0] is not step:
+            last[:] = [(step, tell(step))]
+        return last[0][1]
+
+    told.__doc__ = tell.__doc__
+    return told
+
+
+@once
 def output_of_all(step: StepView) -> Last | None:
     """The youngest output of any worker; None as soon as one worker that may still print is not known. Who prints to
     nobody (``> /dev/null`` on all ranks but one) is not asked where another's output is seen."""
@@ -61,11 +81,19 @@ def writes(worker: WorkerView) -> bool | None:
     return 0 < worker.writing_s <= WRITING_MAX_S
 
 
+@once
+def anybody_writes(step: StepView) -> bool:
+    """One of its workers writes files at each look."""
+    return any(writes(worker) for worker in step.workers)
+
+
+@once
 def gone_quiet(step: StepView) -> bool:
     """More than half of the step's processes have lost their pulse."""
-    gone = [(process.pulse_gone_s or 0.0) > 0 for worker in step.workers for process in worker.processes]
-    return 2 * sum(gone) > len(gone)
+    gone = [process.pulse_gone_s for worker in step.workers for process in worker.processes]
+    return 2 * sum(1 for age in gone if age) > len(gone)
 
 
+@once
 def running(step: StepView) -> tuple[WorkerView, ...]:
     return tuple(worker for worker in step.workers if worker.state in ("running", "stale"))

@@ -16,7 +16,7 @@ from .readings import Last, running
 WELL, STALLED, UNKNOWN = "well", "stalled", "unknown"
 
 
-class Judged(msgspec.Struct, frozen=True):
+class Judged(msgspec.Struct, frozen=True, gc=False):
     """One worker's verdict by one rule: ``well``, ``stalled``, ``unknown``; ``reason`` why it is unknown."""
 
     worker: WorkerView

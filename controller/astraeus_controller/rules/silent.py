@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .conclusion import Conclusion
 from .gang import Gang
 from .picture import Picture, StepView, WorkerView
-from .readings import Last, output_of, output_of_all, running, unseen, writes
+from .readings import Last, anybody_writes, output_of, output_of_all, running, unseen, writes
 from .shape import STALLED, UNKNOWN, WELL, Judged, conclude
 
 RULE = "silent"
@@ -26,7 +26,7 @@ def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusio
         # A gang that has GPUs anywhere is judged by them: a member without is only part of the same work.
         return []
     whole = output_of_all(step) if gang else None
-    saving = gang is not None and any(writes(w) for w in step.workers)
+    saving = gang is not None and anybody_writes(step)
     judged = [_worker(w, step.policy.after, whole if gang else output_of(w), saving, gang) for w in workers]
 
     def one(worker: WorkerView) -> str:

@@ -11,7 +11,7 @@ from .conclusion import Conclusion
 from .gang import Gang
 from .limits import SPIN_BUSY, SPIN_POWER_SHARE
 from .picture import GpuView, Picture, StepView
-from .readings import output_of_all, running, writes
+from .readings import anybody_writes, output_of_all, running
 from .shape import for_step
 from .suspect import VERDICT, quiet_s
 
@@ -20,7 +20,7 @@ RULE = "spin_power"
 
 def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusion]:
     """One conclusion for the gang, or none: one GPU of which something is not known leaves it alone."""
-    if gang is None or gang.traced or any(writes(worker) for worker in step.workers):
+    if gang is None or gang.traced or anybody_writes(step):
         return []
     workers = running(step)
     gpus = [gpu for worker in workers for gpu in worker.gpus]

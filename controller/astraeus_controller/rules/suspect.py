@@ -13,7 +13,7 @@ from .guilty import culprits
 from .limits import SUSPECT_GAPS, SUSPECT_QUIET_S
 from .picture import Picture, StepView
 from .places import works
-from .readings import Last, output_of_all, writes
+from .readings import Last, anybody_writes, output_of_all
 from .shape import for_step, unknown_of
 
 RULE = "suspect"
@@ -22,7 +22,7 @@ VERDICT = "suspect"
 
 def judge(picture: Picture, step: StepView, gang: Gang | None) -> list[Conclusion]:
     """One conclusion for the gang, or none. ``unknown`` while a silent node keeps it from being judged."""
-    if gang is None or gang.traced or any(writes(worker) for worker in step.workers):
+    if gang is None or gang.traced or anybody_writes(step):
         return []
     output = output_of_all(step)
     if not gang.waits:

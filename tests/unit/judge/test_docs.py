@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from astraeus_controller import rules_docs
 from astraeus_controller.recording import read
 from astraeus_controller.rules import (
     collective_ras,
@@ -19,7 +20,7 @@ from astraeus_controller.rules import (
     suspect,
     words,
 )
-from astraeus_controller.rules.limits import markdown
+from astraeus_controller.rules.limits import TABLE, markdown
 from astraeus_protocol.report import REPORT_DECODER, Report
 
 from .report_doc import DOC, with_tables
@@ -29,6 +30,14 @@ RULES = (DOC.parent / "rules.md").read_text(encoding="utf-8")
 
 def test_numbers_are_the_tables() -> None:
     assert RULES.split("<!-- limits -->\n")[1] == markdown()
+
+
+def test_the_man_page_is_the_tables() -> None:
+    page = (DOC.parent.parent / rules_docs.MAN).read_text(encoding="utf-8")
+    assert page == rules_docs.man(), "make docs"
+    assert page.count(".TP\n.BR ") == len(TABLE)
+    assert not re.search(r"^[.'](?![A-Za-z])", page, re.MULTILINE), "a line that is no command begins as one"
+    assert rules_docs.rules_page(RULES) == RULES
 
 
 def test_every_rule_has_its_heading() -> None:
