@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .store import Store
+from .history.store import Store
 
 
 class Exclusion(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from astraeus_protocol.signing import KeyFault
 from . import config as config_module
 from . import recording, running
 from .config import Config, ConfigFault
-from .database import StoreFault
+from .history.database import StoreFault
 from .peer import SocketFault
 from .replay import replay
 from .service import ServiceFault

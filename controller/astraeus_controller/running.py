@@ -17,11 +17,11 @@ from astraeus_protocol.signing import read_keys
 
 from . import peer, recording
 from .config import Config
+from .history.store import Store
 from .selfwatch import notify
 from .service import Service, ServiceFault, boottime
 from .slurm.command import Away, Commands, Refused
 from .slurm.jobs import Jobs
-from .store import Store
 from .trust import actor, drop
 from .trust.client import ActorClient
 from .trust.munge import Munge

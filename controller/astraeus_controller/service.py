@@ -23,9 +23,11 @@ from .actions.node_flags import NodeFlags
 from .actions.node_writer import NodeWriter
 from .actions.restarts import Restarts
 from .actions.writer import Pace, Writer
-from .api import Api
+from .api.app import Api
+from .api.views import Json
 from .config import Config
 from .fleet import Fleet
+from .history.store import Store
 from .ingest import Ingest
 from .inquiries import Inquiries
 from .judging.incidents import Incidents, counts
@@ -41,13 +43,11 @@ from .slurm.nodes import Nodes
 from .slurm.types import JobFacts, Snapshot
 from .stacks import StackBook
 from .stops import StopFiles
-from .store import Store
 from .trust.addresses import Addresses
 from .trust.operators import Operators
 from .trust.prover import Proves
 from .trust.readers import Readers
 from .trust.tokens import KEY_BYTES, Tokens
-from .views import Json
 
 log = logging.getLogger(__name__)
 HOUSEKEEPING_S = 3600.0

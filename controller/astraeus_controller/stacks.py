@@ -14,8 +14,8 @@ from astraeus_protocol.findings import Finding
 from astraeus_protocol.report import Command, Report, TakeStacks
 
 from .fleet import Fleet
-from .store import Store
-from .store_stacks import Reading
+from .history.stacks import Reading
+from .history.store import Store
 
 log = logging.getLogger(__name__)
 WAIT_S = 60.0

@@ -17,11 +17,11 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from ..exclusions import Exclusion, Exclusions
+from ..history.store import Intent, Store
 from ..slurm.command import Away, Refused
 from ..slurm.jobs import Jobs
 from ..slurm.places import Places
 from ..slurm.types import JobFacts
-from ..store import Intent, Store
 from .outside import Clocks
 from .writer import Pace
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from astraeus_protocol.findings import Finding
 
 from ..config import Restart, Watch
+from ..history.store import Intent, Store
 from ..rules.metric import ended as metric_ended
 from ..rules.metric import metric_of
 from ..rules.picture import Picture, StepView
 from ..rules.say import shortened
 from ..slurm.types import JobFacts
-from ..store import Intent, Store
 from . import piece
 from .may_restart import PROGRESSED_S, Facts
 from .way import Stop, choose

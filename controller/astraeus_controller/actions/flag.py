@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 from astraeus_protocol.findings import Finding
 
-from ..store_flags import Flag
+from ..history.flags import Flag
 
 FLAGGED_S = 30 * 86400
 """Flags of this time count."""

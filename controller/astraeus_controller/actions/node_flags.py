@@ -12,9 +12,9 @@ from functools import partial
 from astraeus_protocol.findings import Event, Finding
 
 from ..config import Config
+from ..history.flags import Flag
+from ..history.store import Store
 from ..slurm.command import Away
-from ..store import Store
-from ..store_flags import Flag
 from .flag import FLAGGED_S, NODES_FAULT, Flagged, flagged, of_finding, sentence
 from .node_writer import Declined, NodeWriter
 

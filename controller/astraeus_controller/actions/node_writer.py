@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..history.store import Store
 from ..slurm.command import Refused, to_bytes
 from ..slurm.jobs import COMMENT_MAX
 from ..slurm.nodes import Nodes, NodeText
-from ..store import Store
 from . import piece
 from .writer import Pace
 

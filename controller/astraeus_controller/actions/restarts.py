@@ -11,11 +11,11 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from ..config import Config
+from ..history.store import Intent, Store
 from ..rules import incident as incidents
 from ..slurm.command import Away, Refused
 from ..slurm.jobs import BEGIN_MIN_S, Jobs, begin_min, kill_wait
 from ..slurm.types import JobFacts
-from ..store import Intent, Store
 from . import annotate, evidence
 from .annotate import Annotations
 from .avoid import Avoidance

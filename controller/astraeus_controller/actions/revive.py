@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from ..history.store import Intent
 from ..slurm.types import JobFacts
-from ..store import Intent
 
 REVIVED = ("FAILED", "COMPLETED")
 OVER_S = 5.0

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import msgspec
 from astraeus_protocol.findings import Event
 
+from ..history.store import Intent, Store
 from ..slurm.command import Refused
 from ..slurm.jobs import BEGIN_MIN_S, Jobs
 from ..slurm.parse import ENDED
 from ..slurm.types import JobFacts
-from ..store import Intent, Store
 from . import annotate
 from .annotate import Annotations
 from .avoid import Avoidance

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from ..history.store import Store
 from ..slurm.command import Refused, to_bytes
 from ..slurm.jobs import COMMENT_MAX, FINISHED, Jobs, Texts
 from ..slurm.parse import ENDED
-from ..store import Store
 from . import piece
 
 TRIES = 3

@@ -17,10 +17,10 @@ from ..actions.may_restart import PROGRESSED_S
 from ..actions.node_flags import NodeFlags
 from ..actions.restarts import Restarts
 from ..fleet import Fleet
+from ..history.store import Store
 from ..inquiries import Inquiries
 from ..rules.incident import said
 from ..rules.picture import Picture
-from ..store import Store
 from .incidents import Incidents, Turn
 from .near import near
 from .pass_ import Change, Pass

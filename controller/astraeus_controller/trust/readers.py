@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Iterable
 import msgspec
 from starlette.requests import Request
 
+from ..api.problem import Problem
 from ..peer import SCOPE, Peer
-from ..problem import Problem
 from .munge import Busy, Unproven
 from .prover import Proves
 from .tokens import BadToken, Tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from astraeus_controller import views
+from astraeus_controller.api.app import views
 from astraeus_controller.config import Config, ConfigFault, parse
 from astraeus_controller.fleet import Fleet
 from astraeus_controller.rules.rails import Sign, signs

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from astraeus_cli import main as cli
 from astraeus_controller.config import Incidents
+from astraeus_controller.history.store import Store
 from astraeus_controller.rules.limits import INCIDENT_REST_S
-from astraeus_controller.store import Store
 from fake_slurm import job
 from test_service import World, stuck, until
 

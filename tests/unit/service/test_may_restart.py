@@ -5,6 +5,7 @@ import pytest
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.may_restart import Decision, Facts, breaker, may_restart
 from astraeus_controller.config import Restart, Watch
+from astraeus_controller.history.store import Store
 from astraeus_controller.rules.picture import (
     GpuView,
     JobView,
@@ -16,7 +17,6 @@ from astraeus_controller.rules.picture import (
     WorkerView,
 )
 from astraeus_controller.slurm.types import JobFacts
-from astraeus_controller.store import Store
 from astraeus_protocol.readings import Wait
 from service_kit import SINCE, finding
 

@@ -13,11 +13,11 @@ from astraeus_controller.actions.flag import flagged, of_finding, sentence
 from astraeus_controller.actions.node_flags import NodeFlags
 from astraeus_controller.actions.node_writer import Declined, NodeWriter
 from astraeus_controller.actions.writer import Pace
-from astraeus_controller.api_nodes import NodeApi
+from astraeus_controller.api.nodes import NodeApi
+from astraeus_controller.api.problem import Problem
 from astraeus_controller.config import parse
-from astraeus_controller.problem import Problem
+from astraeus_controller.history.store import Store
 from astraeus_controller.slurm.nodes import Nodes
-from astraeus_controller.store import Store
 from astraeus_controller.trust.readers import READER, Reader
 from astraeus_protocol.findings import Event, Finding
 from fake_slurm import FakeSlurm

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from astraeus_controller.actions import annotate, piece
 from astraeus_controller.actions.writer import Pace, Wanted, Writer
+from astraeus_controller.history.store import Store
 from astraeus_controller.slurm.jobs import Jobs
-from astraeus_controller.store import Store
 from fake_slurm import FakeSlurm, job
 from hypothesis import given
 from hypothesis import strategies as st

@@ -16,7 +16,7 @@ from typing import Any
 import fake_munge
 import pytest
 from astraeus_cli import main as cli
-from astraeus_controller.problem import Problem
+from astraeus_controller.api.problem import Problem
 from astraeus_controller.trust import users
 from astraeus_controller.trust.munge import Munge
 from astraeus_controller.trust.prover import Prover

@@ -12,9 +12,9 @@ from astraeus_controller.actions.outside import Clocks
 from astraeus_controller.actions.restart import Restart
 from astraeus_controller.actions.way import Stop
 from astraeus_controller.actions.writer import Pace, Writer
+from astraeus_controller.history.store import Store
 from astraeus_controller.slurm.command import Away
 from astraeus_controller.slurm.jobs import Jobs
-from astraeus_controller.store import Store
 from fake_slurm import FakeSlurm, job
 from service_kit import FakeCommands, VirtualTime, finding
 

@@ -12,12 +12,12 @@ from astraeus_controller.actions.restarts import Restarts
 from astraeus_controller.actions.way import Stop
 from astraeus_controller.actions.writer import Pace, Writer
 from astraeus_controller.config import Restart, Watch, parse
+from astraeus_controller.history.store import Store
 from astraeus_controller.judging.incidents import Incidents, Turn
 from astraeus_controller.rules.limits import BREAKER_WINDOW_S, INCIDENT_REST_S
 from astraeus_controller.rules.picture import Picture, Policy
 from astraeus_controller.slurm.jobs import Jobs
 from astraeus_controller.slurm.types import JobFacts
-from astraeus_controller.store import Store
 from astraeus_protocol.findings import Finding, Incident
 from fake_slurm import FakeSlurm, job
 from service_kit import FakeCommands, VirtualTime, finding

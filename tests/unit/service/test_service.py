@@ -21,10 +21,10 @@ import pytest
 from astraeus_cli import main as cli
 from astraeus_controller import peer, recording
 from astraeus_controller.config import parse
+from astraeus_controller.history.store import Store
 from astraeus_controller.replay import replay
 from astraeus_controller.service import Service
 from astraeus_controller.slurm.command import Commands
-from astraeus_controller.store import Store
 from astraeus_controller.trust.munge import Munge
 from astraeus_controller.trust.prover import Prover
 from astraeus_protocol import hello, signing

@@ -15,8 +15,8 @@ import pytest
 from astraeus_cli import main as cli
 from astraeus_controller.config import parse
 from astraeus_controller.fleet import Fleet
+from astraeus_controller.history.store import Store
 from astraeus_controller.stacks import AGAIN_S, APART_S, WAIT_S, StackBook
-from astraeus_controller.store import Store
 from astraeus_protocol import report as wire
 from astraeus_protocol.readings import Stack, ThreadStack
 from fake_slurm import job
@@ -178,12 +178,12 @@ def test_too_large_to_keep_whole(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
     assert first
     first.answers["c1"] = wire.Stacks(first.ask, taken=[LOCK])
     assert desk.store.stacks.put(first)
-    monkeypatch.setattr("astraeus_controller.store_stacks.MAX_BYTES", 300)
+    monkeypatch.setattr("astraeus_controller.history.stacks.MAX_BYTES", 300)
     assert desk.store.stacks.put(first)
     kept = desk.store.stacks.last(123)
     assert kept
     assert kept.answers["c1"].taken == [structs.replace(LOCK, threads=[])]
-    monkeypatch.setattr("astraeus_controller.store_stacks.MAX_BYTES", 50)
+    monkeypatch.setattr("astraeus_controller.history.stacks.MAX_BYTES", 50)
     assert not desk.store.stacks.put(first)
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from astraeus_controller import store_evidence
 from astraeus_controller.actions import evidence
 from astraeus_controller.actions.way import Stop
-from astraeus_controller.database import StoreFault
-from astraeus_controller.migrations import HISTORY, MIGRATIONS
+from astraeus_controller.history import evidence as store_evidence
+from astraeus_controller.history.database import StoreFault
+from astraeus_controller.history.migrations import HISTORY, MIGRATIONS
+from astraeus_controller.history.stacks import Reading
+from astraeus_controller.history.store import KEPT_S, Intent, Store
 from astraeus_controller.running import only_one
 from astraeus_controller.service import ServiceFault
 from astraeus_controller.slurm.types import JobFacts
-from astraeus_controller.store import KEPT_S, Intent, Store
-from astraeus_controller.store_stacks import Reading
 from astraeus_protocol.findings import Event, Incident, IncidentJob
 from msgspec import structs
 from service_kit import finding

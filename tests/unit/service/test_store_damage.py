@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from astraeus_controller.store import Store
+from astraeus_controller.history.store import Store
 from astraeus_protocol.findings import Event
 
 AT = 1_700_000_000.0

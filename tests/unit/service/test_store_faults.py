@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from astraeus_controller.store import Store
+from astraeus_controller.history.store import Store
 from service_kit import finding
 from virtual_world import JOB, VirtualWorld
 

@@ -20,6 +20,7 @@ from astraeus_controller.actions.restarts import Restarts
 from astraeus_controller.actions.writer import Pace, Writer
 from astraeus_controller.config import parse
 from astraeus_controller.fleet import Fleet
+from astraeus_controller.history.store import Intent, Store
 from astraeus_controller.judging.incidents import Incidents
 from astraeus_controller.judging.loop import Judging
 from astraeus_controller.judging.pass_ import Pass
@@ -27,7 +28,6 @@ from astraeus_controller.rules.limits import INCIDENT_AGAIN_S
 from astraeus_controller.slurm.jobs import Jobs
 from astraeus_controller.slurm.nodes import Nodes
 from astraeus_controller.stops import StopFiles
-from astraeus_controller.store import Intent, Store
 from astraeus_protocol import report as wire
 from astraeus_protocol.findings import Event, Finding, Incident
 from fake_slurm import FakeSlurm, job

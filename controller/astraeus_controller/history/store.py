@@ -14,10 +14,10 @@ import msgspec
 from astraeus_protocol.findings import Event, Finding
 
 from .database import Database
-from .store_evidence import StoredEvidence
-from .store_flags import StoredFlags
-from .store_incidents import StoredIncidents
-from .store_stacks import StoredStacks
+from .evidence import StoredEvidence
+from .flags import StoredFlags
+from .incidents import StoredIncidents
+from .stacks import StoredStacks
 
 KEPT_S = 90 * 86400
 """How long history is kept."""

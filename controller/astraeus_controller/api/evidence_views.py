@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..history.evidence import Kept
+from ..history.stacks import Reading
 from . import stack_views, views
-from .store_evidence import Kept
-from .store_stacks import Reading
 from .views import Json, iso
 
 OWN = ("cause", "cause_kind", "by", "where", "waits_on", "stacks")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from astraeus_protocol.names import worker_name
 from astraeus_protocol.readings import Stack
 
-from .fleet.view import fold
-from .rules import stacks
-from .store_stacks import Reading
+from ..fleet.view import fold
+from ..history.stacks import Reading
+from ..rules import stacks
 from .views import Json, iso
 
 One = tuple[str, Stack]

@@ -16,19 +16,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import api_token, evidence_views, stack_views, views
-from .actions.node_flags import NodeFlags
-from .api_nodes import NodeApi
-from .fleet import Fleet
-from .judging.incidents import Incidents
-from .judging.loop import Judging
-from .judging.pass_ import Pass
+from ..actions.node_flags import NodeFlags
+from ..fleet import Fleet
+from ..history.store import Store
+from ..judging.incidents import Incidents
+from ..judging.loop import Judging
+from ..judging.pass_ import Pass
+from ..selfwatch.metrics import CONTENT_TYPE
+from ..selfwatch.watcher import SelfWatch
+from ..stacks import StackBook
+from ..trust.readers import READER, Reader, Readers, may_see_evidence
+from . import evidence_views, stack_views, views
+from . import token as api_token
+from .nodes import NodeApi
 from .problem import Problem
-from .selfwatch.metrics import CONTENT_TYPE
-from .selfwatch.watcher import SelfWatch
-from .stacks import StackBook
-from .store import Store
-from .trust.readers import READER, Reader, Readers, may_see_evidence
 from .views import Json
 
 JOB = re.compile(r"(?P<run>[0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.(?P<step>\w{1,20}))?")

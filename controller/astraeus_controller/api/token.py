@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from ..trust.readers import UNKNOWN_UID, Reader
+from ..trust.tokens import Tokens
 from .problem import Problem
-from .trust.readers import UNKNOWN_UID, Reader
-from .trust.tokens import Tokens
 from .views import Json
 
 

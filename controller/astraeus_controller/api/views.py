@@ -10,15 +10,15 @@ import msgspec
 from astraeus_protocol.devices import Gpu
 from astraeus_protocol.findings import Event, Finding, Incident, IncidentJob
 
-from .judging.words import summary
-from .rules import collective_ras
-from .rules.cause import preparing
-from .rules.incident import said
-from .rules.metric import metric_of
-from .rules.picture import GpuView, JobView, Picture, ProcessView, RailClass, RailView, StepView, WorkerView
-from .rules.rails import made_for, signs_of
-from .rules.ras import of_step
-from .rules.words import speaker
+from ..judging.words import summary
+from ..rules import collective_ras
+from ..rules.cause import preparing
+from ..rules.incident import said
+from ..rules.metric import metric_of
+from ..rules.picture import GpuView, JobView, Picture, ProcessView, RailClass, RailView, StepView, WorkerView
+from ..rules.rails import made_for, signs_of
+from ..rules.ras import of_step
+from ..rules.words import speaker
 
 Json = dict[str, Any]
 STATES = {"running": "Running", "exited": "Exited", "gone": "Down", "stale": "Stale"}

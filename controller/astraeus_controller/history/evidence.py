@@ -13,8 +13,8 @@ import msgspec
 from astraeus_protocol.findings import Finding
 from msgspec import structs
 
-from .rules.picture import Picture, StepView, WorkerView
-from .store_stacks import Reading
+from ..rules.picture import Picture, StepView, WorkerView
+from .stacks import Reading
 
 RANKS, PROCESSES = 64, 16
 """Of one finding: the guilty rank's, then those in an odd state, then the others in order; processes of each rank. As

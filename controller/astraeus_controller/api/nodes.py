@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 
+from ..actions.flag import Flagged, sentence
+from ..actions.node_flags import NodeFlags
+from ..actions.node_writer import Declined
+from ..slurm.command import Away, Refused
+from ..slurm.nodes import NAME
+from ..trust.readers import READER, Reader
 from . import views
-from .actions.flag import Flagged, sentence
-from .actions.node_flags import NodeFlags
-from .actions.node_writer import Declined
 from .problem import Problem
-from .slurm.command import Away, Refused
-from .slurm.nodes import NAME
-from .trust.readers import READER, Reader
 from .views import Json
 
 

@@ -1,0 +1,1 @@
+"""What answers over HTTP: who asks what, and the shapes of the answers."""

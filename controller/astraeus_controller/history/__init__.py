@@ -1,0 +1,1 @@
+"""What is kept: events, findings, intents, evidence and flags, in one SQLite database."""
