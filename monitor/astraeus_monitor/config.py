@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from astraeus_protocol.settings import is_extended_regex
 
-from .talk.sender import split
+from .talk.address import split
 
 PATH = Path("/etc/astraeus/astraeus.toml")
 

@@ -11,7 +11,7 @@ import errno
 import os
 import selectors
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 from astraeus_protocol import report, signing
@@ -20,6 +20,8 @@ from ..clock import Clock
 from ..log import say_once
 from ..plain import plain
 from ..probes.children import Probes
+from .address import Address, literal, resolve, split
+from .http import parse, whole
 from .session import Session
 
 CONNECT_S, TOTAL_S, RESOLVE_S = 12.0, 25.0, 2.0
@@ -30,22 +32,6 @@ MAX_REPLY = 1 << 20
 
 Made = tuple[str, str, bytes]
 """(node, nonce, body)"""
-
-
-class Address(msgspec.Struct):
-    """Where the controller's name leads."""
-
-    family: int
-    host: str
-
-
-def resolve(host: str) -> Iterator[Address]:
-    """Addresses of a name; asked in a child."""
-    try:
-        for family, _, _, _, where in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-            yield Address(int(family), str(where[0]))
-    except OSError:
-        return
 
 
 class Sender:
@@ -185,7 +171,7 @@ class Sender:
         self._in += part
         if len(self._in) > MAX_REPLY:
             self._fail("the reply is too long")
-        elif not part or _whole(bytes(self._in)):
+        elif not part or whole(bytes(self._in)):
             self._take(bytes(self._in))
 
     def _take(self, data: bytes) -> None:
@@ -229,48 +215,3 @@ class Sender:
         if why:
             say_once("controller", f"controller {self.controller}: {why}; trying again")
         self.failed()
-
-
-def split(controller: str) -> tuple[str, int]:
-    """Host and port of ``http://HOST:PORT``; 6831 where none is given."""
-    rest = controller.removeprefix("http://").partition("/")[0]
-    if rest.startswith("["):
-        host, _, port = rest[1:].partition("]")
-        port = port.removeprefix(":")
-    else:
-        host, _, port = rest.partition(":")
-    return host, int(port) if _digits(port) else 6831
-
-
-def literal(host: str) -> tuple[int, str] | None:
-    """The address, if ``host`` is one and no name."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return int(family), host
-    return None
-
-
-def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
-    """(status, headers in lower case, body) of an HTTP reply; status 0 when it is none."""
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *rest = head.decode("latin-1").split("\r\n")
-    words = first.split(" ")
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not _digits(words[1]):
-        return 0, {}, b""
-    pairs = (line.partition(":") for line in rest)
-    headers = {name.strip().lower(): value.strip() for name, sep, value in pairs if sep}
-    length = headers.get("content-length", "")
-    return int(words[1]), headers, body[:int(length)] if _digits(length) else body
-
-
-def _whole(data: bytes) -> bool:
-    head, sep, body = data.partition(b"\r\n\r\n")
-    length = parse(head + sep)[1].get("content-length", "") if sep else ""
-    return _digits(length) and len(body) >= int(length)
-
-
-def _digits(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10

@@ -15,7 +15,8 @@ import pytest
 from astraeus_monitor.config import Config
 from astraeus_monitor.loop import Monitor
 from astraeus_monitor.talk import sender
-from astraeus_monitor.talk.sender import literal, parse, split
+from astraeus_monitor.talk.address import literal, split
+from astraeus_monitor.talk.http import parse
 from astraeus_protocol import hello, report, signing
 
 KEY = b"k" * 40
