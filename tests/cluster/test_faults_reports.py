@@ -39,9 +39,14 @@ def over(site: Site, job: int, node: str) -> None:
     assert site.cluster.scontrol_show_job(job)["Restarts"] == "0"
     assert [kind for kind in site.kinds(job) if kind in ("stalled", "requeued", "stopping")] == []
     site.cluster.signal_rank(job, 0, 7, "STOP")
-    suspect = site.wait_finding("suspects", job, timeout=40)
-    assert (suspect["worker"], suspect["machine"]) == (f"{job}-7", node)
+    named(site, job, node, 40)
     site.cluster.run("ctl", ["scancel", str(job)])
+
+
+def named(site: Site, job: int, node: str, timeout: float) -> None:
+    """Rank 7 on the node is the one that is suspected. From elsewhere it is known first that the others wait."""
+    wait_for(lambda: [(f["worker"], f["machine"]) for f in site.findings("suspects", job)] == [(f"{job}-7", node)],
+             timeout, every=0.5, what=f"rank 7 of job {job} is suspected", saw=lambda: site.findings("suspects", job))
 
 
 @pytest.mark.parametrize("way", ["both", "one"])
@@ -78,8 +83,7 @@ def test_everything_arrives_five_seconds_late(site: Site) -> None:
             site.quiet_for([job], 5)
             assert silent_nodes(site) == []
         site.cluster.signal_rank(job, 0, 7, "STOP")
-        suspect = site.wait_finding("suspects", job, timeout=55)
-        assert (suspect["worker"], suspect["machine"]) == (f"{job}-7", node)
+        named(site, job, node, 55)
         site.cluster.signal_rank(job, 0, 7, "CONT")
     finally:
         site.cluster.heal_reports(node)
