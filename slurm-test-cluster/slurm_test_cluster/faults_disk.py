@@ -1,4 +1,4 @@
-"""A disk that is full or read-only, below one folder of one host."""
+"""A disk that is full, below one folder of one host."""
 
 from __future__ import annotations
 
@@ -29,10 +29,6 @@ class DiskFaults(Hosts):
     def empty_disk(self, host: str, folder: str) -> None:
         """There is room again."""
         self.run(host, ["rm", "-f", f"{folder}/.full"], check=True)
-
-    def freeze_disk(self, host: str, folder: str, *, read_only: bool = True) -> None:
-        """Read-only, as a kernel makes a disk with errors; or writable again."""
-        self.run(host, ["mount", "-o", f"remount,{'ro' if read_only else 'rw'}", folder], check=True)
 
     def take_disk_away(self, host: str, folder: str) -> None:
         """Back to what was below it, with what is in it now."""
