@@ -38,6 +38,7 @@ def test_two_hundred_jobs_leave_nothing_behind(site: Site) -> None:
     wait_for(lambda: nothing(site), 60, every=1, what="the nodes are empty", saw=lambda: what_is_left(site))
     for node in site.cluster.nodes:
         site.cluster.start_monitor(node)
+        wait_for(lambda node=node: site.cluster.monitor_pid(node), 15, what=f"a monitor on {node}")
     before = {node: descriptors(site, node) for node in site.cluster.nodes}
     job = site.submit("srun --stall-after=60s sleep 1\n", "-n1", f"--array=1-{JOBS}", "--stall-after=60s",
                       "-o", "/dev/null")
@@ -57,7 +58,7 @@ def test_two_hundred_jobs_leave_nothing_behind(site: Site) -> None:
 
 def descriptors(site: Site, node: str) -> int:
     """How many the monitor has open, its children's not counted."""
-    pid = site.cluster.read_file(node, "/run/astraeus/monitor.lock").strip()
+    pid = site.cluster.monitor_pid(node)
     return len(site.cluster.run(node, ["ls", f"/proc/{pid}/fd"], check=True).out.split())
 
 
