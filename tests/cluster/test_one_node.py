@@ -67,7 +67,7 @@ def test_killed_rank_is_named_with_its_signal(site: Site) -> None:
     site.cluster.signal_rank(job, 0, 2, "KILL")
     suspect = site.wait_finding("suspects", job, timeout=30)
     assert suspect["worker"] == f"{job}-2"
-    stalled = site.wait_finding("stalled", job, timeout=60)
+    stalled = site.wait_finding("stalled", job, timeout=75)
     assert time.monotonic() - killed <= 60 + 20
     assert (stalled["worker"], stalled["rank"], stalled["machine"]) == (f"{job}-2", 2, victim.node)
     assert "is gone: killed by signal 9 (KILL)" in stalled["stall"]["evidence"]
